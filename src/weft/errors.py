@@ -1,0 +1,30 @@
+"""The one exception that a user's mistake raises, anywhere in weft."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend: one line that names the value and the remedy.
+
+    The command line prints it on standard error and exits with status 2; never a traceback.
+
+    >>> raise UserError("grid 4x2 needs 8 ranks, 6 were given. Use --ranks 8, or --grid 3x2.")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: grid 4x2 needs 8 ranks, 6 were given. Use --ranks 8, or --grid 3x2.
+    """
+
+
+def unknown(kind: str, value: object, choices: Iterable[str]) -> UserError:
+    """The error for a name that is not among `choices`, with the closest match.
+
+    >>> print(unknown("model", "gnc", ["gcn", "sage"]))
+    unknown model 'gnc'. Did you mean 'gcn'? Known: gcn, sage.
+    """
+    names = list(choices)
+    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return UserError(f"unknown {kind} {str(value)!r}.{hint} Known: {', '.join(names)}.")
