@@ -1,0 +1,18 @@
+"""Layers and models as equations; no ranks in here."""
+
+from .adjacency import Adjacency
+from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
+from .models import MODELS, Model, ModelConfig, Noise, build
+
+__all__ = [
+    "MODELS",
+    "Adjacency",
+    "GCNLayer",
+    "GINLayer",
+    "Model",
+    "ModelConfig",
+    "Noise",
+    "SAGELayer",
+    "SGCLayer",
+    "build",
+]

@@ -1,0 +1,17 @@
+// Structure of a sparse matrix; nothing here depends on the instruction set.
+#pragma once
+#include <cstdint>
+
+namespace weft {
+
+// The transpose's row pointers, column indices (the original's rows) and permutation: arc e of the
+// transpose is arc permutation[e] of the original. Rows come out ascending.
+template <class I>
+void transpose(int64_t rows, int64_t columns, const int64_t* indptr, const I* indices, int64_t* t_indptr,
+               I* t_indices, int64_t* permutation);
+
+// The first arc whose index is not in [0, columns), or -1.
+template <class I>
+int64_t first_outside(const I* indices, int64_t arcs, int64_t columns);
+
+}  // namespace weft

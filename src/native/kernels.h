@@ -1,0 +1,60 @@
+// The kernels' interface: plain buffers in, plain buffers out, one table per instruction set.
+//
+// Shapes are row-major and dense. V is float or double, I is int32_t or int64_t.
+#pragma once
+#include <cstdint>
+
+namespace weft {
+
+// Row i holds the columns indices[indptr[i] .. indptr[i+1]); values may be null (all ones).
+template <class V, class I>
+struct Csr {
+  int64_t rows;
+  const int64_t* indptr;
+  const I* indices;
+  const V* values;
+};
+
+template <class V, class I>
+struct Kernels {
+  // y[i] (+)= scale_i Σ_j a_ij x[j]; scale_i is 1, or 1 / (arcs of row i) where `mean`.
+  void (*spmm)(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
+  // y[i,c] = max or min over j of a_ij x[j,c]; arg[i,c] = the winner's position within row i, -1 where empty.
+  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, int32_t* arg, bool max, int threads);
+  // dx[j,c] = Σ_i [arg[i,c] is this arc] a_ij dy[i,c]. `t` is the transpose's pattern, permutation[e] the
+  // position of its arc e in the original, indptr and values those of the original.
+  void (*spmm_extremum_backward)(Csr<V, I> t, const int64_t* permutation, const int64_t* indptr,
+                                 const V* values, const V* dy, const int32_t* arg, int64_t width, V* dx,
+                                 int threads);
+  // out[e] = <left[i], right[j]> for every arc e = (i, j).
+  void (*sddmm)(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
+  // out[k] = x[index[k]]
+  void (*gather_rows)(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
+  // x[index[k]] += src[k]; no index occurs twice.
+  void (*add_rows)(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
+};
+
+template <class V>
+struct DenseKernels {
+  // y = keep ∘ f(x) / (1 - p), f the identity or ReLU; keep is Philox's bit for (key, row, column).
+  // rows may be null: then row r is first + r. x and y may be the same buffer.
+  void (*dropout)(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows, int64_t first,
+                  uint64_t key, uint32_t threshold, V scale, bool relu, int threads);
+  // dx = [y > 0] dy · scale: the mask of ReLU and dropout is read from the output.
+  void (*relu_backward)(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads);
+};
+
+struct Table {
+  Kernels<float, int32_t> f32_i32;
+  Kernels<float, int64_t> f32_i64;
+  Kernels<double, int32_t> f64_i32;
+  Kernels<double, int64_t> f64_i64;
+  DenseKernels<float> f32;
+  DenseKernels<double> f64;
+};
+
+namespace baseline { extern const Table table; }
+namespace avx2 { extern const Table table; }
+namespace avx512 { extern const Table table; }
+
+}  // namespace weft

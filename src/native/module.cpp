@@ -1,0 +1,176 @@
+// Python's door to the kernels. Buffers come as addresses: weft/kernels/native.py checks dtype, shape,
+// device and contiguity before it calls, and keeps the tensors alive meanwhile. So nothing here, and
+// nothing below, knows torch.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "csr.h"
+#include "kernels.h"
+#include "memory.h"
+#include "parallel.h"
+
+namespace nb = nanobind;
+using Address = uintptr_t;
+
+namespace {
+
+struct Isa {
+  const char* name;
+  const weft::Table* table;
+};
+
+bool runs_here(const std::string& isa) {
+  if (isa == "baseline") return true;
+#if defined(WEFT_X86)
+  __builtin_cpu_init();
+  if (isa == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  if (isa == "avx512")
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#endif
+  return false;
+}
+
+// The best set that this machine has; WEFT_ISA names another (for tests and for bug reports).
+Isa choose() {
+  const Isa all[] = {
+#if defined(WEFT_X86)
+      {"avx512", &weft::avx512::table},
+      {"avx2", &weft::avx2::table},
+#endif
+      {"baseline", &weft::baseline::table}};
+  const char* wanted = std::getenv("WEFT_ISA");
+  for (const Isa& isa : all)
+    if (runs_here(isa.name) && (!wanted || std::string(wanted) == isa.name)) return isa;
+  throw std::runtime_error("WEFT_ISA=" + std::string(wanted) +
+                           " does not run on this machine. Unset it, or use baseline.");
+}
+
+const Isa& isa() {
+  static const Isa chosen = choose();
+  return chosen;
+}
+
+template <class V, class I>
+const weft::Kernels<V, I>& kernels() {
+  const weft::Table& t = *isa().table;
+  if constexpr (sizeof(V) == 4 && sizeof(I) == 4) return t.f32_i32;
+  else if constexpr (sizeof(V) == 4) return t.f32_i64;
+  else if constexpr (sizeof(I) == 4) return t.f64_i32;
+  else return t.f64_i64;
+}
+
+template <class V>
+const weft::DenseKernels<V>& dense() {
+  if constexpr (sizeof(V) == 4) return isa().table->f32;
+  else return isa().table->f64;
+}
+
+template <class T>
+T* at(Address a) {
+  return reinterpret_cast<T*>(a);
+}
+
+// Binds every operator for one pair of types; Python picks by the name's suffix.
+template <class V, class I>
+void bind_sparse(nb::module_& m, const std::string& suffix) {
+  using nb::gil_scoped_release;
+  auto csr = [](int64_t rows, Address indptr, Address indices, Address values) {
+    return weft::Csr<V, I>{rows, at<const int64_t>(indptr), at<const I>(indices), at<const V>(values)};
+  };
+  m.def(("spmm_" + suffix).c_str(), [=](int64_t rows, Address indptr, Address indices, Address values, Address x,
+                                        int64_t width, Address y, bool mean, bool accumulate, int threads) {
+    gil_scoped_release free;
+    kernels<V, I>().spmm(csr(rows, indptr, indices, values), at<const V>(x), width, at<V>(y), mean, accumulate,
+                         threads);
+  });
+  m.def(("spmm_extremum_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, Address values, Address x, int64_t width, Address y,
+            Address arg, bool max, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().spmm_extremum(csr(rows, indptr, indices, values), at<const V>(x), width, at<V>(y),
+                                        at<int32_t>(arg), max, threads);
+        });
+  m.def(("spmm_extremum_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address t_indptr, Address t_indices, Address permutation, Address indptr,
+            Address values, Address dy, Address arg, int64_t width, Address dx, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().spmm_extremum_backward(csr(rows, t_indptr, t_indices, 0),
+                                                 at<const int64_t>(permutation), at<const int64_t>(indptr),
+                                                 at<const V>(values), at<const V>(dy), at<const int32_t>(arg),
+                                                 width, at<V>(dx), threads);
+        });
+  m.def(("sddmm_" + suffix).c_str(), [=](int64_t rows, Address indptr, Address indices, Address left,
+                                         Address right, int64_t width, Address out, int threads) {
+    gil_scoped_release free;
+    kernels<V, I>().sddmm(csr(rows, indptr, indices, 0), at<const V>(left), at<const V>(right), width,
+                          at<V>(out), threads);
+  });
+  m.def(("gather_rows_" + suffix).c_str(),
+        [](Address x, Address index, int64_t count, int64_t width, Address out, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().gather_rows(at<const V>(x), at<const I>(index), count, width, at<V>(out), threads);
+        });
+  m.def(("add_rows_" + suffix).c_str(),
+        [](Address x, Address index, int64_t count, int64_t width, Address src, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().add_rows(at<V>(x), at<const I>(index), count, width, at<const V>(src), threads);
+        });
+}
+
+template <class V>
+void bind_dense(nb::module_& m, const std::string& suffix) {
+  m.def(("dropout_" + suffix).c_str(), [](Address x, Address y, int64_t count, int64_t width, Address rows,
+                                          int64_t first, uint64_t key, uint32_t threshold, double scale,
+                                          bool relu, int threads) {
+    nb::gil_scoped_release free;
+    dense<V>().dropout(at<const V>(x), at<V>(y), count, width, at<const int64_t>(rows), first, key, threshold,
+                       V(scale), relu, threads);
+  });
+  m.def(("relu_backward_" + suffix).c_str(),
+        [](Address y, Address dy, int64_t count, double scale, Address dx, int threads) {
+          nb::gil_scoped_release free;
+          dense<V>().relu_backward(at<const V>(y), at<const V>(dy), count, V(scale), at<V>(dx), threads);
+        });
+}
+
+template <class I>
+void bind_csr(nb::module_& m, const std::string& suffix) {
+  m.def(("transpose_" + suffix).c_str(), [](int64_t rows, int64_t columns, Address indptr, Address indices,
+                                            Address t_indptr, Address t_indices, Address permutation) {
+    nb::gil_scoped_release free;
+    weft::transpose(rows, columns, at<const int64_t>(indptr), at<const I>(indices), at<int64_t>(t_indptr),
+                    at<I>(t_indices), at<int64_t>(permutation));
+  });
+  m.def(("first_outside_" + suffix).c_str(), [](Address indices, int64_t arcs, int64_t columns) {
+    nb::gil_scoped_release free;
+    return weft::first_outside(at<const I>(indices), arcs, columns);
+  });
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "weft's kernels in C++: raw buffers, no torch.";
+  m.def("isa", [] { return std::string(isa().name); });
+  m.def("isas", [] {
+    nb::list names;
+    for (const char* name : {"avx512", "avx2", "baseline"})
+      if (runs_here(name)) names.append(name);
+    return names;
+  });
+  m.def("pool", [] { return std::string(weft::pool_name()); });
+  m.def("advise_huge", [](Address p, size_t bytes) { weft::advise_huge(at<void>(p), bytes); });
+  bind_sparse<float, int32_t>(m, "f32_i32");
+  bind_sparse<float, int64_t>(m, "f32_i64");
+  bind_sparse<double, int32_t>(m, "f64_i32");
+  bind_sparse<double, int64_t>(m, "f64_i64");
+  bind_dense<float>(m, "f32");
+  bind_dense<double>(m, "f64");
+  bind_csr<int32_t>(m, "i32");
+  bind_csr<int64_t>(m, "i64");
+}

@@ -1,0 +1,34 @@
+// The operators of one instruction set, as templates; each .cpp file defines one and instantiates it.
+#pragma once
+#include "kernels.h"
+
+#define WEFT_FOR_TYPES(MACRO) \
+  MACRO(float, int32_t)       \
+  MACRO(float, int64_t)       \
+  MACRO(double, int32_t)      \
+  MACRO(double, int64_t)
+
+namespace weft {
+namespace WEFT_ISA {
+
+template <class V, class I>
+void spmm(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
+template <class V, class I>
+void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, int32_t* arg, bool max, int threads);
+template <class V, class I>
+void spmm_extremum_backward(Csr<V, I> t, const int64_t* permutation, const int64_t* indptr, const V* values,
+                            const V* dy, const int32_t* arg, int64_t width, V* dx, int threads);
+template <class V, class I>
+void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
+template <class V, class I>
+void gather_rows(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
+template <class V, class I>
+void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
+template <class V>
+void dropout(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows, int64_t first, uint64_t key,
+             uint32_t threshold, V scale, bool relu, int threads);
+template <class V>
+void relu_backward(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads);
+
+}  // namespace WEFT_ISA
+}  // namespace weft

@@ -1,0 +1,19 @@
+// The table of one instruction set.
+#include "operators.h"
+
+namespace weft {
+namespace WEFT_ISA {
+
+template <class V, class I>
+constexpr Kernels<V, I> kernels() {
+  return {spmm<V, I>,  spmm_extremum<V, I>, spmm_extremum_backward<V, I>,
+          sddmm<V, I>, gather_rows<V, I>,   add_rows<V, I>};
+}
+
+extern const Table table = {kernels<float, int32_t>(),  kernels<float, int64_t>(),
+                            kernels<double, int32_t>(), kernels<double, int64_t>(),
+                            {dropout<float>, relu_backward<float>},
+                            {dropout<double>, relu_backward<double>}};
+
+}  // namespace WEFT_ISA
+}  // namespace weft

@@ -1,0 +1,98 @@
+"""The door to the C++ kernels: which tensors they take, and how their buffers are handed over.
+
+A kernel takes contiguous CPU tensors of float32 or float64 with int32 or int64 indices. Everything else
+(CUDA, other types, a build without the extension) goes to the torch kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import unknown
+
+log = logging.getLogger("weft")
+
+
+def _load() -> ModuleType | None:
+    try:
+        return importlib.import_module("weft._native")
+    except ImportError as error:
+        log.warning(
+            "weft runs without its C++ kernels, many times slower: %s. Reinstall with a C++ compiler.", error
+        )
+        return None
+
+
+extension: ModuleType | None = _load()
+
+_SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.int64: "i64"}
+_backend: contextvars.ContextVar[str] = contextvars.ContextVar("weft_backend", default="auto")
+
+
+@contextlib.contextmanager
+def use(backend: str) -> Iterator[None]:
+    """Choose the kernels inside a `with` block: "auto", "native" or "torch".
+
+    >>> with use("torch"):
+    ...     served(torch.ones(2, 2))
+    False
+    """
+    if backend not in ("auto", "native", "torch"):
+        raise unknown("kernel backend", backend, ["auto", "native", "torch"])
+    if backend == "native" and extension is None:
+        raise RuntimeError("the C++ kernels are not built. Reinstall weft with a C++ compiler.")
+    token = _backend.set(backend)
+    try:
+        yield
+    finally:
+        _backend.reset(token)
+
+
+def served(*tensors: Tensor | None) -> bool:
+    """Whether the C++ kernels take these tensors."""
+    if extension is None or _backend.get() == "torch":
+        return False
+    return all(t is None or (t.device.type == "cpu" and t.dtype in _SUFFIX) for t in tensors)
+
+
+def kernel(name: str, *typed: Tensor) -> Callable[..., Any]:
+    """The C++ function for these tensors' types, such as `spmm_f32_i32`."""
+    return getattr(extension, "_".join([name, *(_SUFFIX[t.dtype] for t in typed)]))  # type: ignore[no-any-return]
+
+
+def address(t: Tensor | None) -> int:
+    """Where the tensor's elements start; 0 for None. The caller keeps the tensor alive."""
+    if t is None:
+        return 0
+    if not t.is_contiguous():
+        raise ValueError(f"a kernel needs a contiguous tensor, this one has strides {t.stride()}")
+    return t.data_ptr()
+
+
+# Below this many multiply-adds a second thread costs more than it gives.
+_SMALL = 1 << 15
+
+
+def threads(work: int) -> int:
+    """How many threads to use for `work` multiply-adds: torch's own number, or 1 for little work."""
+    return 1 if work < _SMALL else torch.get_num_threads()
+
+
+_HUGE = 4 << 20
+
+
+def empty(*shape: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """`torch.empty` on huge pages where it is large and on the CPU: random reads then miss the TLB less."""
+    out = torch.empty(shape, dtype=dtype or like.dtype, device=like.device)
+    if extension is not None and out.device.type == "cpu" and out.nbytes >= _HUGE:
+        extension.advise_huge(out.data_ptr(), out.nbytes)
+    return out

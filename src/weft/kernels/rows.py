@@ -1,0 +1,108 @@
+"""Rows picked out of a matrix, and rows added into one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import native
+from .csr import CSR
+from .spmm import multiply
+
+
+def gather_rows(x: Tensor, index: Tensor) -> Tensor:
+    """y[k] = x[index[k]]; backward adds each row's gradients up.
+
+        x      [n, w]
+        index  [m]  int32 or int64, in 0..n-1; repeats allowed
+        y      [m, w]
+
+    >>> gather_rows(torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([1, 1]))
+    tensor([[3., 4.],
+            [3., 4.]])
+    """
+    _check(index, x.shape[0])
+    return _Gather.apply(x, index)  # type: ignore[no-any-return]
+
+
+def scatter_add(index: Tensor, src: Tensor, rows: int) -> Tensor:
+    """y[i] = Σ over k with index[k] = i of src[k], summed in the order of k; the dual of `gather_rows`.
+
+        index  [m]  in 0..rows-1; repeats allowed
+        src    [m, w]
+        y      [rows, w]
+
+    >>> scatter_add(torch.tensor([1, 1]), torch.tensor([[1.], [2.]]), rows=3).ravel()
+    tensor([0., 3., 0.])
+    """
+    _check(index, rows)
+    if index.shape[0] != src.shape[0]:
+        raise ValueError(f"{index.shape[0]} indices for {src.shape[0]} rows")
+    return _Scatter.apply(src, index, rows)  # type: ignore[no-any-return]
+
+
+def add_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
+    """x[index[k]] += src[k] in place, where no index occurs twice (a received message). No autograd.
+
+    >>> add_rows_(torch.zeros(2, 1), torch.tensor([1]), torch.tensor([[5.]])).ravel()
+    tensor([0., 5.])
+    """
+    if native.served(x, index, src):
+        native.kernel("add_rows", x, index)(
+            native.address(x), native.address(index), index.numel(), x.shape[1],
+            native.address(src.contiguous()), native.threads(src.numel()),
+        )  # fmt: skip
+        return x
+    return x.index_add_(0, index, src)
+
+
+def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
+    """out[k] = x[index[k]] without autograd or checks, into `out` where given: packs a message."""
+    if native.served(x, index):
+        x = x.contiguous()
+        out = x.new_empty(index.numel(), x.shape[1]) if out is None else out
+        native.kernel("gather_rows", x, index)(
+            native.address(x), native.address(index), index.numel(), x.shape[1], native.address(out),
+            native.threads(out.numel()),
+        )  # fmt: skip
+        return out
+    return torch.index_select(x, 0, index) if out is None else torch.index_select(x, 0, index, out=out)
+
+
+def _check(index: Tensor, rows: int) -> None:
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= rows):
+        raise ValueError(
+            f"row indices must lie in 0..{rows - 1}, these span {int(index.min())}..{int(index.max())}"
+        )
+
+
+def _sum_rows(src: Tensor, index: Tensor, rows: int) -> Tensor:
+    # One column of ones per message row: its transpose, a SpMM, adds up in a fixed order on any number of threads.
+    m = index.numel()
+    picks = CSR(torch.arange(m + 1, device=index.device), index, None, (m, rows))
+    return multiply(picks.T, src.contiguous(), None)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        ctx.rows = x.shape[0]
+        ctx.save_for_backward(index)
+        return pack_rows(x.detach(), index)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _sum_rows(grads[0], *ctx.saved_tensors, ctx.rows), None
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, src: Tensor, index: Tensor, rows: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return _sum_rows(src.detach(), index, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return pack_rows(grads[0], *ctx.saved_tensors), None, None

@@ -1,0 +1,185 @@
+"""Sparse matrix times dense matrix over a semiring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import unknown
+from . import native
+from .csr import CSR
+from .sddmm import sddmm
+
+REDUCTIONS = ("sum", "mean", "max", "min")
+
+
+def spmm(a: CSR, x: Tensor, values: Tensor | None = None, reduce: str = "sum") -> Tensor:
+    """y[i] = ⊕ over the stored (i, j) of a_ij · x[j].
+
+        a       [rows, columns]  sparse
+        x       [columns, w]     or [columns]
+        values  [arcs]           in place of a.values; may ask for a gradient
+        y       [rows, w]        rows without entries are 0
+        ⊕       sum, mean (by the number of entries), max, min (ties: the first entry)
+
+        forward   y  = A x
+        backward  dx = Aᵀ dy,  dvalues = dy xᵀ at A's entries;  max and min: to the winner alone
+
+    >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
+    >>> x = torch.tensor([[1., 8.], [3., 4.]])
+    >>> spmm(a, x).tolist(), spmm(a, x, reduce="mean").tolist(), spmm(a, x, reduce="max").tolist()
+    ([[4.0, 12.0], [0.0, 0.0]], [[2.0, 6.0], [0.0, 0.0]], [[3.0, 8.0], [0.0, 0.0]])
+    """
+    if reduce not in REDUCTIONS:
+        raise unknown("reduction", reduce, REDUCTIONS)
+    if x.dim() == 1:
+        return spmm(a, x[:, None], values, reduce)[:, 0]
+    if x.dim() != 2 or x.shape[0] != a.shape[1]:
+        raise ValueError(
+            f"A is {a.shape[0]}x{a.shape[1]}, so x must be [{a.shape[1]}, w], not {tuple(x.shape)}"
+        )
+    values = a.values if values is None else values
+    if values is not None and values.dtype != x.dtype:
+        raise ValueError(f"x is {x.dtype} but A's values are {values.dtype}. Use a.to(dtype=...).")
+    if reduce in ("max", "min"):
+        return _Extremum.apply(values, x, a, reduce == "max")  # type: ignore[no-any-return]
+    return _Sum.apply(values, x, a, reduce == "mean")  # type: ignore[no-any-return]
+
+
+def multiply(
+    a: CSR,
+    x: Tensor,
+    values: Tensor | None,
+    mean: bool = False,
+    out: Tensor | None = None,
+    accumulate: bool = False,
+) -> Tensor:
+    """A x without autograd, into `out` where given, added to it where `accumulate`."""
+    rows, width = a.shape[0], x.shape[1]
+    if native.served(x, a.indices, values):
+        x, values = x.contiguous(), None if values is None else values.contiguous()
+        out = native.empty(rows, width, like=x) if out is None else out
+        native.kernel("spmm", x, a.indices)(
+            rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(out),
+            mean, accumulate, native.threads((a.arcs + rows) * width),
+        )  # fmt: skip
+        return out
+    messages = x[a.indices.long()]
+    if values is not None:
+        messages = messages * values[:, None]
+    y = x.new_zeros(rows, width).index_add_(0, a.row_of, messages)
+    if mean:
+        y = y / a.counts.clamp(min=1)[:, None].to(y.dtype)
+    if out is None:
+        return y
+    return out.add_(y) if accumulate else out.copy_(y)
+
+
+class _Sum(torch.autograd.Function):
+    """forward y = S A x, backward dx = Aᵀ S dy; S = 1/entries of the row for the mean, else 1."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor | None, x: Tensor, a: CSR, mean: bool) -> Tensor:
+        ctx.a, ctx.mean = a, mean
+        ctx.own = values is a.values
+        # x is needed for the gradient of the values only: else its memory can go.
+        wants_values = values is not None and values.requires_grad
+        ctx.save_for_backward(None if ctx.own else values, x if wants_values else None)
+        return multiply(a, x.detach(), None if values is None else values.detach(), mean)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        values, x = ctx.saved_tensors
+        a, dy = ctx.a, grads[0].contiguous()
+        if ctx.mean:
+            dy = dy / a.counts.clamp(min=1)[:, None].to(dy.dtype)
+        dvalues = dx = None
+        if ctx.needs_input_grad[0]:
+            dvalues = sddmm(a, dy, x)
+        if ctx.needs_input_grad[1]:
+            dx = multiply(a.T, dy, a.T.values if ctx.own else values[a.permutation])
+        return dvalues, dx, None, None
+
+
+def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[Tensor, Tensor]:
+    """(y, arg): the largest or smallest a_ij x[j] per row and column, and the winner's position in its row.
+
+    y [rows, w], arg [rows, w] int32; rows without entries give 0 and -1.
+    """
+    rows, width = a.shape[0], x.shape[1]
+    if native.served(x, a.indices, values):
+        x, values = x.contiguous(), None if values is None else values.contiguous()
+        y, arg = native.empty(rows, width, like=x), native.empty(rows, width, like=x, dtype=torch.int32)
+        native.kernel("spmm_extremum", x, a.indices)(
+            rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
+            native.address(arg), largest, native.threads((a.arcs + rows) * width),
+        )  # fmt: skip
+        return y, arg
+    messages = x[a.indices.long()]
+    if values is not None:
+        messages = messages * values[:, None]
+    row = a.row_of[:, None].expand(-1, width)
+    y = x.new_zeros(rows, width).scatter_reduce(
+        0, row, messages, "amax" if largest else "amin", include_self=False
+    )
+    # NaN equals nothing, so it is matched by being NaN.
+    best = y[a.row_of]
+    wins = (messages == best) | (messages.isnan() & best.isnan())
+    position = (torch.arange(a.arcs, device=x.device) - a.indptr[a.row_of])[:, None].expand(-1, width)
+    none = torch.iinfo(torch.int32).max
+    arg = torch.full((rows, width), none, dtype=torch.int64, device=x.device)
+    arg = arg.scatter_reduce(0, row, torch.where(wins, position, none), "amin")
+    return y, torch.where(arg == none, -1, arg).int()
+
+
+class _Extremum(torch.autograd.Function):
+    """forward y = max or min over j of a_ij x[j]; backward: to the arc that won, per column."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor | None, x: Tensor, a: CSR, largest: bool) -> Tensor:
+        y, arg = extremum(a, x.detach(), None if values is None else values.detach(), largest)
+        ctx.a = a
+        wants_values = values is not None and values.requires_grad
+        ctx.save_for_backward(values, x if wants_values else None, arg)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        values, x, arg = ctx.saved_tensors
+        dy = grads[0].contiguous()
+        dx = extremum_backward(ctx.a, dy, arg, values) if ctx.needs_input_grad[1] else None
+        dvalues = _winning_values(ctx.a, dy, arg, x) if ctx.needs_input_grad[0] else None
+        return dvalues, dx, None, None
+
+
+def extremum_backward(a: CSR, dy: Tensor, arg: Tensor, values: Tensor | None) -> Tensor:
+    """dx[j,c] = Σ over the rows i that arc (i, j) won in column c of a_ij dy[i,c]."""
+    width = dy.shape[1]
+    if native.served(dy, a.indices, values):
+        dx = native.empty(a.shape[1], width, like=dy)
+        native.kernel("spmm_extremum_backward", dy, a.indices)(
+            a.shape[1], *map(native.address, (a.T.indptr, a.T.indices, a.permutation, a.indptr, values, dy, arg)),
+            width, native.address(dx), native.threads((a.arcs + a.shape[1]) * width),
+        )  # fmt: skip
+        return dx
+    arc, hit = _winning_arcs(a, arg)
+    gradient = dy[hit] if values is None else dy[hit] * values[arc]
+    column = torch.arange(width, device=dy.device).expand_as(arg)[hit]
+    return dy.new_zeros(a.shape[1], width).index_put(
+        (a.indices[arc].long(), column), gradient, accumulate=True
+    )
+
+
+def _winning_arcs(a: CSR, arg: Tensor) -> tuple[Tensor, Tensor]:
+    """The winning arc of each (row, column) that has one, and where those are."""
+    hit = arg >= 0
+    return (a.indptr[:-1, None] + arg)[hit], hit
+
+
+def _winning_values(a: CSR, dy: Tensor, arg: Tensor, x: Tensor) -> Tensor:
+    """dvalues[e] = Σ over the columns c that arc e = (i, j) won of dy[i,c] x[j,c]."""
+    arc, hit = _winning_arcs(a, arg)
+    column = torch.arange(dy.shape[1], device=dy.device).expand_as(arg)[hit]
+    return dy.new_zeros(a.arcs).index_add_(0, arc, dy[hit] * x[a.indices[arc].long(), column])
