@@ -1,0 +1,493 @@
+"""The graph: rows of in-neighbours (CSR), with what its vertices carry."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import UserError
+from weft.graph.limits import check_fits
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+_TENSORS = ("indptr", "indices", "weights", "features", "labels", *MASKS, "ids")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """A directed graph of n vertices and nnz arcs, validated on entry.
+
+        indptr    [n+1] int64
+        indices   [nnz] int32 (int64 from 2³¹ vertices)   row i: the in-neighbours of i, ascending, each once
+        weights   [nnz] float32 or float64, or None        A[i, j], the weight of arc j → i
+        features  [n, f] float32 or float64, or None
+        labels    [n] int64, -1 = unlabelled; or [n, c] bool where a vertex has many labels; or None
+        *_mask    [n] bool, or None; no vertex in two of them
+        ids       [n] int64, the vertices' names in the source where those are not 0..n-1; or None
+
+    So `A @ H` aggregates *into* i. Tensors may lie over memory-mapped files; nothing writes to them.
+
+    >>> g = Graph.from_arcs([0, 0, 2], [1, 2, 1])        # arcs 0→1, 0→2, 2→1
+    >>> g
+    Graph(graph: 3 vertices, 3 arcs)
+    >>> g.indptr.tolist(), g.indices.tolist()
+    ([0, 0, 2, 3], [0, 2, 0])
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    weights: Tensor | None = None
+    features: Tensor | None = None
+    labels: Tensor | None = None
+    train_mask: Tensor | None = None
+    val_mask: Tensor | None = None
+    test_mask: Tensor | None = None
+    ids: Tensor | None = None
+    name: str = "graph"
+    num_classes: int = 0
+    """Number of classes; 0 means: take it from the labels."""
+
+    def __post_init__(self) -> None:
+        self._coerce()
+        self.validate()
+        if self.labels is not None and not self.num_classes:
+            object.__setattr__(self, "num_classes", _count_classes(self.labels))
+
+    # Making graphs
+
+    @classmethod
+    def from_arcs(
+        cls,
+        source: Any,
+        target: Any,
+        num_nodes: int | None = None,
+        weights: Any = None,
+        **rest: Any,
+    ) -> Graph:
+        """The graph of the arcs source[k] → target[k]: row = target, column = source.
+
+        An arc given twice is kept once, with the sum of its weights where there are weights.
+        Without `num_nodes`, n is the largest id plus one.
+
+        >>> Graph.from_arcs([0, 0], [1, 1], weights=[2.0, 3.0]).weights
+        tensor([5.])
+        """
+        rows, cols = _vertex_ids(target, "target"), _vertex_ids(source, "source")
+        if len(rows) != len(cols):
+            raise UserError(
+                f"{len(cols)} sources but {len(rows)} targets. Give one source and one target an arc."
+            )
+        top = int(max(rows.max(initial=-1), cols.max(initial=-1)))
+        n = top + 1 if num_nodes is None else int(num_nodes)
+        if top >= n:
+            raise UserError(
+                f"vertex id {top} is out of range for {n} vertices (0 to {n - 1}). Correct the id."
+            )
+        values = None if weights is None else _as_weights(weights, len(rows))
+        check_fits(8 * (n + 1) + 24 * len(rows), f"a graph of {n} vertices")
+        indptr, indices, values = _csr(rows, cols, values, n, np.add)
+        return cls(indptr, indices, values, **rest)
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with some fields exchanged; only those are validated again.
+
+        >>> Graph.from_arcs([0], [1]).replace(name="arc")
+        Graph(arc: 2 vertices, 1 arcs)
+        """
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        wrong = set(changes) - set(fields)
+        if wrong:
+            raise TypeError(f"Graph has no field {sorted(wrong)[0]!r}")
+        if "labels" in changes and "num_classes" not in changes:
+            changes["num_classes"] = 0
+        new = object.__new__(Graph)
+        for key, value in (fields | changes).items():
+            object.__setattr__(new, key, value)
+        new._coerce()
+        kept = {key for key in _TENSORS if getattr(new, key) is fields[key]}
+        new.validate(trusted=frozenset(kept))
+        if new.labels is not None and not new.num_classes:
+            object.__setattr__(new, "num_classes", _count_classes(new.labels))
+        return new
+
+    # What it is
+
+    @property
+    def num_nodes(self) -> int:
+        """n, the number of vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_arcs(self) -> int:
+        """nnz, the number of stored arcs; an undirected edge is two of them, a self-loop one."""
+        return len(self.indices)
+
+    @property
+    def num_features(self) -> int:
+        """f, the width of a vertex's features; 0 without features."""
+        return 0 if self.features is None else self.features.shape[1]
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a vertex may have many labels: labels are then [n, c] bool."""
+        return self.labels is not None and self.labels.dim() == 2
+
+    @property
+    def rows(self) -> Tensor:
+        """[nnz] int64: the target of every arc, beside `indices`, its source.
+
+        >>> Graph.from_arcs([0, 0, 2], [1, 2, 1]).rows
+        tensor([1, 1, 2])
+        """
+        n = self.num_nodes
+        return torch.repeat_interleave(torch.arange(n, device=self.indptr.device), self.indptr.diff())
+
+    @property
+    def has_self_loops(self) -> bool:
+        """Whether some arc i → i is stored."""
+        return bool((self.rows == self.indices).any())
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether A = Aᵀ, weights included.
+
+        >>> Graph.from_arcs([0], [1]).is_symmetric, Graph.from_arcs([0], [1]).symmetrised().is_symmetric
+        (False, True)
+        """
+        other = self.transposed()
+        same = torch.equal(self.indptr, other.indptr) and torch.equal(self.indices, other.indices)
+        if self.weights is None or other.weights is None:
+            return same
+        return same and torch.equal(self.weights, other.weights)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.num_nodes} vertices", f"{self.num_arcs} arcs"]
+        if self.features is not None:
+            parts.append(f"{self.num_features} features")
+        if self.num_classes:
+            parts.append(f"{self.num_classes} classes")
+        return f"Graph({self.name}: {', '.join(parts)})"
+
+    # The same vertices with other arcs
+
+    def transposed(self) -> Graph:
+        """Aᵀ: every arc reversed.
+
+        >>> Graph.from_arcs([0, 0], [1, 2]).transposed().indptr
+        tensor([0, 2, 2, 2])
+        """
+        rows, cols, values = self._arcs()
+        return self._with_arcs(*_csr(cols, rows, values, self.num_nodes, np.add))
+
+    def symmetrised(self) -> Graph:
+        """Every arc in both directions; where both exist already, the larger weight counts for both.
+
+        >>> g = Graph.from_arcs([0, 1, 1], [1, 0, 2], weights=[1.0, 4.0, 2.0]).symmetrised()
+        >>> g.rows.tolist(), g.indices.tolist(), g.weights.tolist()
+        ([0, 1, 1, 2], [1, 0, 2, 1], [4.0, 4.0, 2.0, 2.0])
+        """
+        rows, cols, values = self._arcs()
+        both = None if values is None else np.concatenate([values, values])
+        rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
+        return self._with_arcs(*_csr(rows, cols, both, self.num_nodes, np.maximum))
+
+    def with_self_loops(self) -> Graph:
+        """A + the missing part of I: a loop of weight 1 at each vertex that has none.
+
+        >>> Graph.from_arcs([0, 1], [1, 1]).with_self_loops().indices.tolist()
+        [0, 0, 1]
+        """
+        rows, cols, values = self._arcs()
+        lacking = np.ones(self.num_nodes, dtype=bool)
+        lacking[rows[rows == cols]] = False
+        (new,) = np.nonzero(lacking)
+        if not len(new):
+            return self
+        if values is not None:
+            values = np.concatenate([values, np.ones(len(new), values.dtype)])
+        rows, cols = np.concatenate([rows, new]), np.concatenate([cols, new])
+        return self._with_arcs(*_csr(rows, cols, values, self.num_nodes, np.add))
+
+    def without_self_loops(self) -> Graph:
+        """A without its diagonal.
+
+        >>> Graph.from_arcs([0, 1], [1, 1]).without_self_loops().num_arcs
+        1
+        """
+        rows, cols, values = self._arcs()
+        keep = rows != cols
+        values = None if values is None else values[keep]
+        return self._with_arcs(*_csr(rows[keep], cols[keep], values, self.num_nodes, np.add))
+
+    def _arcs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        values = None if self.weights is None else self.weights.cpu().numpy()
+        return self.rows.cpu().numpy(), self.indices.cpu().numpy(), values
+
+    def _with_arcs(self, indptr: Tensor, indices: Tensor, weights: Tensor | None) -> Graph:
+        return self.replace(indptr=indptr, indices=indices, weights=weights)
+
+    # Validation
+
+    def _coerce(self) -> None:
+        """Bring tensors to the types of the class docstring where that loses nothing."""
+
+        def put(key: str, value: Tensor) -> None:
+            object.__setattr__(self, key, value)
+
+        for key in _TENSORS:
+            value = getattr(self, key)
+            if value is not None and not isinstance(value, Tensor):
+                put(key, torch.as_tensor(value))
+        for key in ("indptr", "indices", "ids"):
+            value = getattr(self, key)
+            if value is not None and (
+                value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
+            ):
+                raise UserError(f"{key} are {_type_name(value)}. Give whole numbers.")
+        if self.indptr.dtype != torch.int64:
+            put("indptr", self.indptr.long())
+        index_type = index_dtype(self.indptr.numel() - 1)
+        if self.indices.dtype != index_type:
+            if self.indices.numel() and int(self.indices.max()) > torch.iinfo(index_type).max:
+                raise UserError(_out_of_range(int(self.indices.max()), self.indptr.numel() - 1))
+            put("indices", self.indices.to(index_type))
+        for key in ("weights", "features"):
+            value = getattr(self, key)
+            if value is not None and value.dtype not in (torch.float32, torch.float64):
+                if value.is_complex():
+                    raise UserError(f"{key} are complex. Give real numbers.")
+                put(key, value.float())
+        labels = self.labels
+        if labels is not None and labels.dtype != torch.int64 and labels.dim() == 1:
+            if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+                raise UserError(
+                    f"labels are {_type_name(labels)}. Give whole numbers, 0 to classes-1, or -1."
+                )
+            put("labels", labels.long())
+        if self.ids is not None and self.ids.dtype != torch.int64:
+            put("ids", self.ids.long())
+
+    def validate(self, trusted: frozenset[str] = frozenset()) -> None:
+        """Raise a `UserError` that names the first bad value; silent where all is well.
+
+        Tensors named in `trusted` were checked before: of these only the shapes are looked at again.
+
+        >>> Graph.from_arcs([0], [1], features=torch.tensor([[1.0], [float("nan")]]))
+        Traceback (most recent call last):
+            ...
+        weft.errors.UserError: feature 0 of vertex 1 is nan. Replace it by a finite number.
+        """
+        if not {"indptr", "indices"} <= trusted:
+            check_csr(self.indptr, self.indices)
+        n, nnz = self.num_nodes, self.num_arcs
+        if self.weights is not None:
+            if self.weights.shape != (nnz,):
+                raise UserError(f"{_shape(self.weights)} weights for {nnz} arcs. Give one weight an arc.")
+            if "weights" not in trusted and (at := _first_wild(self.weights)) is not None:
+                raise UserError(f"weight {at} is {float(self.weights[at])}. Replace it by a finite number.")
+        if self.features is not None:
+            self._validate_features(n, "features" in trusted)
+        if self.labels is not None:
+            self._validate_labels(n, "labels" in trusted)
+        self._validate_masks(n, trusted)
+        if self.ids is not None and self.ids.shape != (n,):
+            raise UserError(f"{_shape(self.ids)} ids for {n} vertices. Give one id a vertex.")
+
+    def _validate_features(self, n: int, trusted: bool) -> None:
+        x = self.features
+        assert x is not None
+        if x.dim() != 2 or len(x) != n:
+            raise UserError(
+                f"features have shape {_shape(x)}; {n} vertices need {n}xF. Give one row a vertex."
+            )
+        if not trusted and (at := _first_wild(x)) is not None:
+            vertex, column = divmod(at, x.shape[1])
+            value = float(x[vertex, column])
+            raise UserError(f"feature {column} of vertex {vertex} is {value}. Replace it by a finite number.")
+
+    def _validate_labels(self, n: int, trusted: bool) -> None:
+        y = self.labels
+        assert y is not None
+        if y.dim() not in (1, 2) or len(y) != n:
+            raise UserError(
+                f"labels have shape {_shape(y)}; {n} vertices need {n} of them. Give one a vertex."
+            )
+        if y.dim() == 2:
+            if y.dtype != torch.bool:
+                raise UserError(
+                    f"labels of shape {_shape(y)} are {_type_name(y)}; many labels a vertex need bool."
+                )
+            if self.num_classes and self.num_classes != y.shape[1]:
+                raise UserError(
+                    f"labels have {y.shape[1]} columns for {self.num_classes} classes. Make them equal."
+                )
+        elif not trusted and n:
+            lo, hi = (int(v) for v in torch.aminmax(y))
+            classes = self.num_classes or hi + 1
+            if lo < -1 or hi >= classes:
+                at = int(torch.nonzero((y < -1) | (y >= classes))[0])
+                raise UserError(
+                    f"label {int(y[at])} of vertex {at} is outside the classes 0 to {classes - 1}. "
+                    "Correct it, or use -1 for unlabelled."
+                )
+
+    def _validate_masks(self, n: int, trusted: frozenset[str]) -> None:
+        masks = {key: m for key in MASKS if (m := getattr(self, key)) is not None}
+        for key, mask in masks.items():
+            if mask.dtype != torch.bool or mask.shape != (n,):
+                raise UserError(
+                    f"{key} is {_shape(mask)} {_type_name(mask)}; it must be {n} bool. Give one a vertex."
+                )
+        if trusted.issuperset(masks):
+            return
+        seen = torch.zeros(n, dtype=torch.bool, device=self.indptr.device)
+        for key, mask in masks.items():
+            if bool((seen & mask).any()):
+                at = int(torch.nonzero(seen & mask)[0])
+                raise UserError(
+                    f"vertex {at} is in {key} and in an earlier mask. Put each vertex into one mask."
+                )
+            seen |= mask
+
+
+def check_csr(indptr: Tensor, indices: Tensor) -> None:
+    """Check that rows are well formed: ends, order, range, ascending without duplicates.
+
+    >>> check_csr(torch.tensor([0, 1]), torch.tensor([3]))
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: vertex id 3 is out of range for 1 vertices (0 to 0). Correct the id.
+    """
+    check_index_pointer(indptr, len(indices) if indices.dim() == 1 else -1)
+    n, nnz = len(indptr) - 1, len(indices)
+    if not nnz:
+        return
+    lo, hi = (int(v) for v in torch.aminmax(indices))
+    if lo < 0 or hi >= n:
+        raise UserError(_out_of_range(lo if lo < 0 else hi, n))
+    falls = indices[1:] <= indices[:-1]
+    starts = indptr[1:-1]
+    falls[starts[(starts > 0) & (starts < nnz)] - 1] = False
+    if bool(falls.any()):
+        at = int(torch.nonzero(falls)[0])
+        row = int(torch.searchsorted(indptr, at, right=True)) - 1
+        raise UserError(
+            f"row {row} lists {int(indices[at + 1])} after {int(indices[at])}. "
+            "Sort each row and drop duplicates, or use Graph.from_arcs."
+        )
+
+
+def check_index_pointer(indptr: Tensor, nnz: int) -> None:
+    """Check that `indptr` rises from 0 to `nnz`.
+
+    >>> check_index_pointer(torch.tensor([0, 2, 1]), 1)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: indptr falls from 2 to 1 at row 1. It must never fall.
+    """
+    if nnz < 0 or indptr.dim() != 1 or not len(indptr):
+        raise UserError("indptr and indices must be lists: n+1 and nnz whole numbers.")
+    first, last = int(indptr[0]), int(indptr[-1])
+    falls = indptr[1:] < indptr[:-1]
+    if bool(falls.any()):
+        at = int(torch.nonzero(falls)[0])
+        raise UserError(
+            f"indptr falls from {int(indptr[at])} to {int(indptr[at + 1])} at row {at}. It must never fall."
+        )
+    if first != 0 or last != nnz:
+        raise UserError(f"indptr runs from {first} to {last} for {nnz} indices. It must run from 0 to {nnz}.")
+
+
+def index_dtype(num_nodes: int) -> torch.dtype:
+    """int32 where vertex ids fit into it, int64 else.
+
+    >>> index_dtype(100), index_dtype(2**31)
+    (torch.int32, torch.int64)
+    """
+    return torch.int32 if num_nodes < 2**31 else torch.int64
+
+
+def _csr(
+    rows: np.ndarray, cols: np.ndarray, values: np.ndarray | None, n: int, merge: np.ufunc
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Sorted rows from arcs in any order; the values of an arc given many times are merged by `merge`."""
+    if n >= 3_037_000_499:
+        raise UserError(
+            f"{n} vertices are too many. weft sorts arcs by row*n + column, which must fit into 63 bits."
+        )
+    key = rows.astype(np.int64) * n + cols
+    if values is None:
+        key.sort()
+    else:
+        order = np.argsort(key, kind="stable")  # stable: duplicates are summed in the order given
+        key, values = key[order], values[order]
+    first = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=first[1:])
+    if not first.all():
+        if values is not None:
+            values = merge.reduceat(values, np.nonzero(first)[0])
+        key = key[first]
+    row, col = np.divmod(key, max(n, 1))
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(row, minlength=n), out=indptr[1:])
+    indices = torch.from_numpy(col).to(index_dtype(n))
+    return torch.from_numpy(indptr), indices, None if values is None else torch.from_numpy(values)
+
+
+def _vertex_ids(ids: Any, side: str) -> np.ndarray:
+    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UserError(
+            f"{side} ids are {array.ndim}-dimensional {array.dtype}. Give a list of whole numbers."
+        )
+    lo = int(array.min())
+    if lo < 0:
+        raise UserError(f"{side} id {lo} is negative. Vertex ids start at 0.")
+    return array.astype(np.int64, copy=False)
+
+
+def _as_weights(weights: Any, count: int) -> np.ndarray:
+    array = weights.detach().cpu().numpy() if isinstance(weights, Tensor) else np.asarray(weights)
+    if array.dtype.kind not in "fiub":
+        raise UserError(f"weights are {array.dtype}. Give real numbers.")
+    if isinstance(weights, list) or array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float32)
+    if array.shape != (count,):
+        raise UserError(
+            f"{'x'.join(map(str, array.shape))} weights for {count} arcs. Give one weight an arc."
+        )
+    return array
+
+
+def _count_classes(labels: Tensor) -> int:
+    if labels.dim() == 2:
+        return labels.shape[1]
+    return int(labels.max()) + 1 if labels.numel() else 0
+
+
+def _first_wild(x: Tensor) -> int | None:
+    """Flat position of the first NaN or infinity; None where there is none."""
+    if not x.numel():
+        return None
+    lo, hi = torch.aminmax(x)  # a NaN anywhere comes out as NaN, and nothing of x's size is allocated
+    if bool(torch.isfinite(lo) & torch.isfinite(hi)):
+        return None
+    return int(torch.nonzero(~torch.isfinite(x).flatten())[0])
+
+
+def _out_of_range(value: int, n: int) -> str:
+    return f"vertex id {value} is out of range for {n} vertices (0 to {n - 1}). Correct the id."
+
+
+def _shape(x: Tensor) -> str:
+    return "x".join(map(str, x.shape)) or "one number"
+
+
+def _type_name(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")

@@ -1,0 +1,198 @@
+"""From what a user types to a graph."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from weft.errors import UserError, unknown
+from weft.graph.generators import bter, er, karate, kronecker, sbm
+from weft.graph.graph import Graph
+from weft.graph.readers import read_edge_list, read_matrix_market, read_npz, read_planetoid
+from weft.graph.readers.files import stem
+from weft.graph.readers.planetoid import is_planetoid
+from weft.graph.store import open_store
+
+GENERATORS: dict[str, Callable[..., Graph]] = {
+    "bter": bter, "er": er, "karate": karate, "kronecker": kronecker, "sbm": sbm,
+}  # fmt: skip
+FORMATS = (
+    ".weft",
+    ".npz",
+    ".mtx",
+    ".mtx.gz",
+    *(f"{ext}{gz}" for ext in (".txt", ".tsv", ".csv") for gz in ("", ".gz")),
+)
+_LINKS = (
+    "train_edges.csv.gz"  # ogbl-ddi: the edges to train on, each once; the rest of its folder is no graph
+)
+
+
+def load(spec: str | Path, data_dir: str | Path | None = None) -> Graph:
+    """The graph that `spec` names.
+
+        sbm:nodes=20000,classes=8     a generator and its arguments; the bare name takes the defaults
+        g.weft, soc.txt.gz, a.mtx     a store (checksums are verified) or a file, by its ending
+        planetoid/Cora                a folder of Planetoid files
+        cora                          a data set under `data_dir`, else under $WEFT_DATA; capitals don't matter
+
+    >>> load("karate")
+    Graph(karate: 34 vertices, 156 arcs, 34 features, 2 classes)
+    >>> load("er:nodes=50,degree=4,seed=3").num_nodes
+    50
+    >>> load("kroneker:scale=4")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown generator 'kroneker'. Did you mean 'kronecker'? Known: bter, er, karate, kronecker, sbm.
+    """
+    text = str(spec)
+    path = Path(text)
+    if text.lower() in GENERATORS:
+        return GENERATORS[text.lower()]()
+    if path.exists() and (is_planetoid(path) or not path.is_dir()):
+        return read(path)
+    name, colon, rest = text.partition(":")
+    if colon and os.sep not in name and not _has_format(text):
+        return generate(name.lower(), parse_arguments(name.lower(), rest))
+    if _has_format(text) or os.sep in text:
+        raise UserError(f"no file {text}. Check the path.")
+    return _data_set(text, data_dir)
+
+
+def generate(name: str, arguments: dict[str, Any]) -> Graph:
+    """The graph of the generator `name`; an argument it does not know is an error with the close match.
+
+    >>> generate("er", {"nodes": 10, "dgree": 3})
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown argument of er 'dgree'. Did you mean 'degree'? Known: nodes, degree, seed, directed, features, classes.
+    """  # noqa: E501
+    if name not in GENERATORS:
+        raise unknown("generator", name, GENERATORS)
+    known = _parameters(name)
+    for key in arguments:
+        if key not in known:
+            if not known:
+                raise UserError(f"{name} takes no arguments; {key!r} was given. Use just {name}.")
+            raise unknown(f"argument of {name}", key, known)
+    return GENERATORS[name](**arguments)
+
+
+def parse_arguments(name: str, text: str) -> dict[str, Any]:
+    """`nodes=20000,noise=0.5` as a dict, each value of the type that the generator's parameter has.
+
+    >>> parse_arguments("sbm", "nodes=20000,noise=0.5")
+    {'nodes': 20000, 'noise': 0.5}
+    >>> parse_arguments("er", "nodes=many")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: er:nodes=many: 'many' is not a whole number. Give one, as nodes=1000.
+    """
+    if name not in GENERATORS:
+        raise unknown("generator", name, GENERATORS)
+    arguments: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise UserError(f"{name}:{part} lacks a value. Write {name}:{key or 'nodes'}=VALUE.")
+        if key in arguments:
+            raise UserError(f"{name}: {key} is given twice. Give it once.")
+        kind = _parameters(name).get(key)
+        arguments[key] = value if kind is None else _convert(name, key, value, kind)
+    return arguments
+
+
+def read(path: str | Path) -> Graph:
+    """The graph of a store, a file or a Planetoid folder, by the ending of its name.
+
+    >>> read("graph.xlsx")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown graph format 'graph.xlsx'. ...
+    """
+    path = Path(path)
+    if path.is_dir():
+        return read_planetoid(path)
+    name = path.name.lower()
+    if name.endswith(".weft"):
+        return open_store(path, verify=True).graph()
+    if name.endswith(".npz"):
+        return read_npz(path)
+    if name.endswith((".mtx", ".mtx.gz")):
+        return read_matrix_market(path)
+    if name.endswith(FORMATS):
+        return read_edge_list(path)
+    raise unknown("graph format", path.name, FORMATS)
+
+
+def data_sets(folder: str | Path) -> dict[str, Path]:
+    """The data sets under `folder`, by name in small letters: files of a known format, Planetoid folders.
+
+    >>> data_sets("no/such/folder")
+    {}
+    """
+    found: dict[str, Path] = {}
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        here = Path(place)
+        if len(here.relative_to(folder).parts) > 3:
+            folders.clear()
+        if any(name.startswith("ind.") and name.endswith(".graph") for name in files):
+            base = here.parent if here.name == "raw" else here
+            found.setdefault(base.name.lower(), here)
+        elif _LINKS in files:
+            found.setdefault(here.name.lower(), here / _LINKS)
+        else:
+            for name in sorted(files):
+                if _has_format(name):
+                    found.setdefault(stem(name).lower(), here / name)
+    return found
+
+
+def _data_set(name: str, data_dir: str | Path | None) -> Graph:
+    folder = data_dir or os.environ.get("WEFT_DATA")
+    if not folder:
+        raise UserError(
+            f"{unknown('graph', name, GENERATORS)} Data sets: set WEFT_DATA or pass --data; files end in "
+            f"{', '.join(FORMATS[:4])} and so on."
+        )
+    if not Path(folder).is_dir():
+        raise UserError(f"the data folder {folder} does not exist. Correct WEFT_DATA or --data.")
+    sets = data_sets(folder)
+    if name.lower() not in sets:
+        raise unknown("graph", name, [*GENERATORS, *sets])
+    path = sets[name.lower()]
+    graph = read_edge_list(path, undirected=True) if path.name == _LINKS else read(path)
+    return graph.replace(name=name.lower())
+
+
+def _parameters(name: str) -> dict[str, type]:
+    """The arguments that a spec may set, with their types: numbers and switches."""
+    kinds: dict[str, type] = {}
+    for key, parameter in inspect.signature(GENERATORS[name]).parameters.items():
+        words = str(parameter.annotation).split(" | ")
+        if key != "degrees":
+            kinds[key] = next(kind for kind in (bool, float, int) if kind.__name__ in words)
+    return kinds
+
+
+def _convert(name: str, key: str, value: str, kind: type) -> Any:
+    if kind is bool:
+        switches = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if value.lower() not in switches:
+            raise UserError(f"{name}:{key}={value}: {value!r} is neither true nor false. Give one of them.")
+        return switches[value.lower()]
+    for convert in (int, float) if kind is float else (int,):
+        try:
+            return convert(value)
+        except ValueError:
+            continue
+    sort, example = ("number", "0.5") if kind is float else ("whole number", "1000")
+    raise UserError(f"{name}:{key}={value}: {value!r} is not a {sort}. Give one, as {key}={example}.")
+
+
+def _has_format(text: str) -> bool:
+    return text.lower().endswith(FORMATS)

@@ -1,0 +1,74 @@
+"""Opening files: one line where that fails, gzip by content, a bound on what comes out."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from weft.errors import UserError
+from weft.graph.limits import machine_bytes
+
+_CHUNK = 1 << 24
+
+
+def existing_file(path: str | Path) -> Path:
+    """The path, if a file is there.
+
+    >>> existing_file("no/such/file.txt")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: no file no/such/file.txt. Check the path.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a file. Name a file inside.")
+    if not path.is_file():
+        raise UserError(f"no file {path}. Check the path.")
+    return path
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """All bytes of a file, unpacked if it is gzip (by its first bytes, whatever its name).
+
+    >>> read_bytes(__file__)[:3]
+    b'\"\"\"'
+    """
+    path = existing_file(path)
+    limit = machine_bytes() // 2
+    try:
+        with open(path, "rb") as plain:
+            packed = plain.read(2) == b"\x1f\x8b"
+            plain.seek(0)
+            if not packed:
+                return plain.read()
+            parts: list[bytes] = []
+            size = 0
+            with gzip.open(plain) as stream:
+                while part := stream.read(_CHUNK):
+                    size += len(part)
+                    if size > limit:
+                        raise UserError(
+                            f"{path} unpacks to more than {limit / 1e9:.0f} GB. Use a bigger machine."
+                        )
+                    parts.append(part)
+            return b"".join(parts)
+    except EOFError:
+        raise UserError(f"{path} is a truncated gzip file. Fetch it again.") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is a damaged gzip file ({error}). Fetch it again.") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}. Check the file.") from None
+
+
+def stem(path: str | Path) -> str:
+    """The file's name without the endings that tell its format.
+
+    >>> stem("data/com-dblp.ungraph.txt.gz"), stem("cnr-2000.csr.npz"), stem("v1.2.weft")
+    ('com-dblp', 'cnr-2000', 'v1.2')
+    """
+    name = Path(path).name
+    for ending in (".gz", ".txt", ".tsv", ".csv", ".mtx", ".npz", ".weft", ".ungraph", ".csr"):
+        if name.lower().endswith(ending) and len(name) > len(ending):
+            name = name[: -len(ending)]
+    return name

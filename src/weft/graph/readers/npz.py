@@ -1,0 +1,181 @@
+"""npz archives: plain numpy arrays of a CSR matrix, features and labels."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.errors import UserError
+from weft.graph.graph import MASKS, Graph, check_index_pointer
+from weft.graph.limits import check_fits
+from weft.graph.readers.files import existing_file, stem
+
+
+def read_npz(path: str | Path) -> Graph:
+    """The graph of an npz file. Two layouts are known; what stands in brackets may be missing.
+
+        adj_indptr, adj_indices, [adj_data], [shape], [attr_indptr, attr_indices, attr_data, attr_shape], [labels]
+        indptr, indices, [data], [shape], [features], [labels], [train_mask, val_mask, test_mask]
+
+    Entry (i, j) of the matrix is the arc i → j, as scipy's csgraph and PyG read it; so the rows of the file are
+    out-neighbours, and those of the graph, which are in-neighbours, are its columns. Arcs stay as stored:
+    `symmetrised()` makes them undirected. No pickle is ever read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "toy.npz"
+    ...     np.savez(path, indptr=np.array([0, 2, 2]), indices=np.array([0, 1]))
+    ...     read_npz(path).rows
+    tensor([0, 1])
+    """
+    arrays = _arrays(existing_file(path), path)
+    prefix = "adj_" if "adj_indptr" in arrays else ""
+    indptr, indices = (_whole(arrays, prefix + key, path) for key in ("indptr", "indices"))
+    form = arrays.get("format")
+    if form is not None and form.tobytes().replace(b"\0", b"") != b"csr":
+        raise UserError(
+            f"{path} holds a sparse matrix in another form than csr. Save it with matrix.tocsr()."
+        )
+    n = len(indptr) - 1
+    if "shape" in arrays:
+        rows, cols = _shape(arrays, "shape", path)
+        if rows != cols:
+            raise UserError(f"{path} is {rows}x{cols}, not square. A graph needs as many rows as columns.")
+        if rows != n:
+            raise UserError(f"{path}: shape says {rows} vertices, indptr {n}. Correct the file.")
+    with _named(path):
+        check_index_pointer(torch.from_numpy(indptr), len(indices))
+        source = np.repeat(np.arange(n), np.diff(indptr))
+        graph = Graph.from_arcs(source, indices, n, arrays.get(prefix + "data"), name=stem(path))
+        return graph.replace(**_belongings(arrays, n, path))
+
+
+def _belongings(arrays: dict[str, np.ndarray], n: int, path: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "attr_indptr" in arrays:
+        found["features"] = torch.from_numpy(_dense_features(arrays, n, path))
+    elif "features" in arrays:
+        found["features"] = torch.from_numpy(_numbers(arrays, "features", path))
+    if "labels" in arrays:
+        found["labels"] = torch.from_numpy(_numbers(arrays, "labels", path))
+    for key in MASKS:
+        if key in arrays:
+            found[key] = torch.from_numpy(_numbers(arrays, key, path))
+    return found
+
+
+def _dense_features(arrays: dict[str, np.ndarray], n: int, path: str | Path) -> np.ndarray:
+    """[n, f] float32 from the CSR arrays attr_*."""
+    rows, width = _shape(arrays, "attr_shape", path)
+    indptr, columns = (_whole(arrays, key, path) for key in ("attr_indptr", "attr_indices"))
+    values = (
+        _numbers(arrays, "attr_data", path) if "attr_data" in arrays else np.ones(len(columns), np.float32)
+    )
+    if rows != n or len(indptr) != n + 1:
+        raise UserError(f"features have {rows} rows for {n} vertices. Give one row a vertex.")
+    check_index_pointer(torch.from_numpy(indptr), len(columns))
+    if values.shape != columns.shape:
+        raise UserError(f"{len(values)} feature values for {len(columns)} feature columns. Make them equal.")
+    if len(columns) and not 0 <= columns.min() <= columns.max() < width:
+        wild = int(columns.min() if columns.min() < 0 else columns.max())
+        raise UserError(f"feature column {wild} is out of range for width {width}. Correct the file.")
+    check_fits(4 * n * width, f"{path}: features {n}x{width}")
+    dense = np.zeros((n, width), dtype=np.float32)
+    dense[np.repeat(np.arange(n), np.diff(indptr)), columns] = values
+    return dense
+
+
+def _arrays(path: Path, shown: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of the archive; sizes are compared with what the archive really holds before allocating."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_fits(2 * sum(info.file_size for info in archive.infolist()), str(shown))
+            return {
+                info.filename.removesuffix(".npy"): _array(archive, info, shown)
+                for info in archive.infolist()
+                if info.filename.endswith(".npy")
+            }
+    except UserError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        ValueError,
+        SyntaxError,
+        NotImplementedError,
+    ) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{shown} is not a sound npz file ({reason}). Fetch or save it again.") from None
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str | Path) -> np.ndarray:
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        read_head = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_head(stream)
+        if dtype.hasobject:
+            raise UserError(
+                f"{shown}: {info.filename} holds Python objects (a pickle). Save plain arrays of numbers."
+            )
+        if math.prod(shape) * dtype.itemsize > info.file_size:
+            raise UserError(f"{shown}: {info.filename} announces more than it holds. Fetch or save it again.")
+    with archive.open(info) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+class _named:
+    """Put the file's name before a `UserError` raised inside."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, UserError) and not str(error).startswith(str(self.path)):
+            raise UserError(f"{self.path}: {error}") from None
+
+
+def _get(arrays: dict[str, np.ndarray], key: str, path: str | Path) -> np.ndarray:
+    if key not in arrays:
+        known = ", ".join(sorted(arrays))[:120] or "nothing"
+        raise UserError(
+            f"{path} has no array '{key}', only {known}. Give indptr and indices of a CSR matrix."
+        )
+    return arrays[key]
+
+
+def _whole(arrays: dict[str, np.ndarray], key: str, path: str | Path) -> np.ndarray:
+    array = _get(arrays, key, path)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UserError(
+            f"{path}: {key} is {array.ndim}-dimensional {array.dtype}. Give a list of whole numbers."
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _numbers(arrays: dict[str, np.ndarray], key: str, path: str | Path) -> np.ndarray:
+    array = _get(arrays, key, path)
+    if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
+        raise UserError(f"{path}: {key} is {array.dtype}. Give plain numbers.")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _shape(arrays: dict[str, np.ndarray], key: str, path: str | Path) -> tuple[int, int]:
+    sizes = _whole(arrays, key, path).tolist()
+    if len(sizes) != 2 or min(sizes) < 0:
+        raise UserError(f"{path}: {key} is {sizes[:4]}. Give two sizes: rows and columns.")
+    return sizes[0], sizes[1]

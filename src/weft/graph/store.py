@@ -1,0 +1,394 @@
+"""The `.weft` store: a graph in one file, memory-mapped, checked.
+
+    0       magic (8 bytes), version, checksum of the header, place and length of the header; padded to 64 bytes
+    64      sections, one a tensor, each at a multiple of 64 bytes, little-endian, row by row
+    ...     header, JSON: name, classes, and for each section its name, type, shape, place and checksum
+
+The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the whole
+file once. A rank that wants only its rows opens with `verify=False`: then every row it reads is still checked
+for form (range, order, finite numbers), so that a damaged file cannot lead a kernel astray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import UserError
+from weft.graph.graph import MASKS, Graph, index_dtype
+from weft.graph.limits import check_fits
+
+MAGIC = b"\x93WEFT\r\n\x1a"  # as PNG's: a transfer that alters line ends spoils it
+VERSION = 1
+_PREAMBLE = struct.Struct("<8sIIQQ")
+_ALIGN = 64
+_MAX_HEADER = 1 << 20
+_CHUNK = 1 << 24
+_TYPES = {
+    "indptr": ("<i8",),
+    "indices": ("<i4", "<i8"),
+    "weights": ("<f4", "<f8"),
+    "features": ("<f4", "<f8"),
+    "labels": ("<i8", "|b1"),
+    "ids": ("<i8",),
+} | dict.fromkeys(MASKS, ("|b1",))
+
+
+def write_store(graph: Graph, path: str | Path, overwrite: bool = False) -> Path:
+    """Write the graph to `path`. An existing path is an error; an interrupted write leaves nothing there.
+
+    >>> from weft.graph.generators import karate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_store(karate(), Path(folder) / "club.weft")
+    ...     open_store(path).graph()
+    Graph(karate: 34 vertices, 156 arcs, 34 features, 2 classes)
+    """
+    path = Path(path)
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise _exists(path)
+    if not path.parent.is_dir():
+        raise UserError(f"no folder {path.parent} to write {path.name} into. Make it first.")
+    try:
+        with _neighbour(path) as scratch:
+            with open(scratch, "wb") as file:
+                _write(graph, file)
+                file.flush()
+                os.fsync(file.fileno())
+            _put(scratch, path, overwrite)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}. Check the folder and its space."
+        ) from None
+    return path
+
+
+def open_store(path: str | Path, verify: bool = True) -> Store:
+    """Open a store for reading: the header is always checked, all sections' checksums with `verify`.
+
+    >>> open_store("no/such.weft")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: no file no/such.weft. Check the path.
+    """
+    store = Store(path)
+    if verify:
+        store.verify()
+    return store
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a graph, in the order asked for, with what their vertices carry.
+
+    rows      [r] int64          which vertices
+    indptr    [r+1] int64        row k is indices[indptr[k] : indptr[k+1]]
+    indices   [nnz_r]            in-neighbours, numbered as in the whole graph of `num_nodes` vertices
+    weights   [nnz_r], features [r, f], labels [r] or [r, c], masks [r], ids [r]: None where the store has none
+    """
+
+    rows: Tensor
+    indptr: Tensor
+    indices: Tensor
+    num_nodes: int
+    num_classes: int
+    weights: Tensor | None = None
+    features: Tensor | None = None
+    labels: Tensor | None = None
+    train_mask: Tensor | None = None
+    val_mask: Tensor | None = None
+    test_mask: Tensor | None = None
+    ids: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    crc32: int
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Store:
+    """A store opened for reading. Nothing is loaded until it is asked for.
+
+    >>> from weft.graph.generators import karate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(write_store(karate(), Path(folder) / "club.weft"))
+    ...     store.num_nodes, store.num_arcs, store.rows(4, 6).indices.tolist()
+    (34, 156, [0, 6, 10, 0, 6, 10, 16])
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        header = _read_header(self.path)
+        self.name = str(header["name"])
+        self.num_classes = int(header["num_classes"])
+        self._sections: dict[str, _Section] = header["sections"]
+
+    @property
+    def num_nodes(self) -> int:
+        """n, the number of vertices."""
+        return self._sections["indptr"].shape[0] - 1
+
+    @property
+    def num_arcs(self) -> int:
+        """nnz, the number of stored arcs."""
+        return self._sections["indices"].shape[0]
+
+    @property
+    def num_features(self) -> int:
+        """f, the width of the features; 0 without."""
+        return self._sections["features"].shape[1] if "features" in self._sections else 0
+
+    def verify(self) -> None:
+        """Compare every section with its checksum: one pass over the file."""
+        with open(self.path, "rb") as file:
+            for section in self._sections.values():
+                file.seek(section.offset)
+                left, crc = section.bytes, 0
+                while left:
+                    part = file.read(min(left, _CHUNK))
+                    if not part:
+                        raise _truncated(self.path)
+                    crc, left = zlib.crc32(part, crc), left - len(part)
+                if crc != section.crc32:
+                    raise UserError(
+                        f"{self.path}: wrong checksum in section '{section.name}'. Write the store again."
+                    )
+
+    def graph(self) -> Graph:
+        """The whole graph over memory-mapped tensors; its values are validated as everywhere."""
+        with self._named():
+            tensors = {key: torch.from_numpy(self._map(key)) for key in self._sections}
+            for key, tensor in tensors.items():
+                self._check_bool(key, tensor)
+            return Graph(**tensors, name=self.name, num_classes=self.num_classes)
+
+    def rows(self, lo: int | Tensor | Any, hi: int | None = None) -> Rows:
+        """Rows lo..hi-1, or those that a list of vertices names; nothing else is read from the file."""
+        with self._named():
+            if hi is not None:
+                if not 0 <= lo <= hi <= self.num_nodes:
+                    raise UserError(
+                        f"rows {lo} to {hi} are out of range for {self.num_nodes} vertices. Correct them."
+                    )
+                return self._slice(int(lo), int(hi))
+            wanted = torch.as_tensor(lo, dtype=torch.int64).reshape(-1)
+            if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < self.num_nodes:
+                wild = int(wanted.min()) if int(wanted.min()) < 0 else int(wanted.max())
+                raise UserError(f"row {wild} is out of range for {self.num_nodes} vertices. Correct it.")
+            return self._pick(wanted)
+
+    def _slice(self, lo: int, hi: int) -> Rows:
+        pointers = np.array(self._map("indptr")[lo : hi + 1])
+        self._check_pointers(pointers[:-1], pointers[1:])
+        first, last = int(pointers[0]), int(pointers[-1])
+        arcs = {
+            key: np.array(self._map(key)[first:last])
+            for key in ("indices", "weights")
+            if key in self._sections
+        }
+        return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi))
+
+    def _pick(self, wanted: Tensor) -> Rows:
+        rows = wanted.numpy()
+        pointers = self._map("indptr")
+        starts, ends = pointers[rows], pointers[rows + 1]
+        self._check_pointers(starts, ends)
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(ends - starts, out=indptr[1:])
+        check_fits(16 * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
+        places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
+        arcs = {key: self._map(key)[places] for key in ("indices", "weights") if key in self._sections}
+        return self._rows(rows, indptr, arcs, rows)
+
+    def _rows(
+        self, rows: np.ndarray, indptr: np.ndarray, arcs: dict[str, np.ndarray], which: slice | np.ndarray
+    ) -> Rows:
+        others = [key for key in self._sections if key not in ("indptr", "indices", "weights")]
+        arrays = arcs | {key: np.array(self._map(key)[which]) for key in others}
+        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        for key, tensor in tensors.items():
+            self._check_bool(key, tensor)
+            if tensor.is_floating_point() and tensor.numel():
+                ends = torch.stack(torch.aminmax(tensor))
+                if not bool(torch.isfinite(ends).all()):
+                    raise UserError(f"{key} hold a number that is not finite. Write the store again.")
+        indices = tensors["indices"]
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.num_nodes:
+            raise UserError(
+                f"a vertex id is out of range for {self.num_nodes} vertices. Write the store again."
+            )
+        return Rows(
+            rows=torch.from_numpy(rows),
+            indptr=torch.from_numpy(indptr),
+            num_nodes=self.num_nodes,
+            num_classes=self.num_classes,
+            **tensors,
+        )
+
+    def _check_pointers(self, starts: np.ndarray, ends: np.ndarray) -> None:
+        if len(starts) and not (0 <= starts.min() and (starts <= ends).all() and ends.max() <= self.num_arcs):
+            raise UserError("indptr is damaged. Write the store again.")
+
+    def _check_bool(self, key: str, tensor: Tensor) -> None:
+        if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
+            raise UserError(f"{key} hold a byte that is neither 0 nor 1. Write the store again.")
+
+    def _map(self, key: str) -> np.ndarray:
+        section = self._sections[key]
+        if not section.bytes:
+            return np.zeros(section.shape, dtype=section.dtype)
+        # Mode "c": pages come from the file, a stray write would stay private to this process.
+        return np.memmap(self.path, section.dtype, "c", section.offset, section.shape)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            raise UserError(f"{self.path}: {error}") from None
+
+
+# Writing
+
+
+def _write(graph: Graph, file: Any) -> None:
+    sections = []
+    file.write(bytes(_ALIGN))  # the preamble comes last: until then the file is no store
+    for key in _TYPES:
+        tensor = getattr(graph, key)
+        if tensor is None:
+            continue
+        array = tensor.detach().cpu().contiguous().numpy()
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        file.write(bytes(-file.tell() % _ALIGN))
+        offset, crc = file.tell(), 0
+        raw = memoryview(array.reshape(-1)).cast("B") if array.size else memoryview(b"")
+        for at in range(0, len(raw), _CHUNK):
+            crc = zlib.crc32(raw[at : at + _CHUNK], crc)
+            file.write(raw[at : at + _CHUNK])
+        sections.append(_Section(key, array.dtype.str, array.shape, offset, crc))
+    header = json.dumps(
+        {"name": graph.name, "num_classes": graph.num_classes, "sections": [vars(s) for s in sections]}
+    ).encode()
+    offset = file.tell()
+    file.write(header)
+    file.seek(0)
+    file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), offset, len(header)))
+
+
+@contextlib.contextmanager
+def _neighbour(path: Path) -> Iterator[Path]:
+    """A scratch file beside `path`, gone afterwards whatever happens."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    scratch = Path(name)
+    try:
+        mask = os.umask(0)
+        os.umask(mask)
+        scratch.chmod(0o666 & ~mask)  # mkstemp's 0600 would keep a group out of its own graph
+        yield scratch
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _put(scratch: Path, path: Path, overwrite: bool) -> None:
+    if overwrite:
+        os.replace(scratch, path)
+        return
+    try:
+        os.link(scratch, path)  # unlike a rename, a link never replaces what came there meanwhile
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError:  # a file system without hard links
+        if path.exists():
+            raise _exists(path) from None
+        os.rename(scratch, path)
+
+
+def _exists(path: Path) -> UserError:
+    return UserError(f"{path} exists already. Choose another path, or remove it first.")
+
+
+# Reading the header
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    if path.is_dir() or not path.exists():
+        raise UserError(f"no file {path}. Check the path.")
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(_PREAMBLE.size)
+            if len(start) < _PREAMBLE.size or not start.startswith(MAGIC):
+                raise UserError(f"{path} is not a weft store. Make one with: weft convert FILE OUT.weft")
+            _, version, crc, offset, length = _PREAMBLE.unpack(start)
+            if version > VERSION:
+                raise UserError(
+                    f"{path} has store version {version}, newer than this weft reads ({VERSION}). Upgrade weft."
+                )
+            if offset + length > size:
+                raise _truncated(path)
+            if length > _MAX_HEADER:
+                raise UserError(f"{path}: a header of {length} bytes is too long. Write the store again.")
+            file.seek(offset)
+            raw = file.read(length)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}. Check the file.") from None
+    if zlib.crc32(raw) != crc or version < 1:
+        raise UserError(f"{path}: wrong checksum in the header. Write the store again.")
+    try:
+        header = json.loads(raw)
+        sections = [_Section(**{**entry, "shape": tuple(entry["shape"])}) for entry in header["sections"]]
+        header["sections"] = {section.name: section for section in sections}
+        _check_sections(header["sections"], int(header["num_classes"]), offset)
+        str(header["name"])
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise UserError(f"{path}: the header makes no sense. Write the store again.") from None
+    return header
+
+
+def _check_sections(sections: dict[str, _Section], num_classes: int, end: int) -> None:
+    """Names, types and shapes as `write_store` makes them, and nothing outside the file; ValueError else."""
+    n, nnz = sections["indptr"].shape[0] - 1, sections["indices"].shape[0]
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_TYPES, (n,))
+    shapes |= {"indptr": (n + 1,), "indices": (nnz,), "weights": (nnz,)}
+    for key, section in sections.items():
+        shape = shapes[key]
+        if key == "features" or (key == "labels" and section.dtype == "|b1"):
+            shape = (n, section.shape[1])
+        sizes = (*section.shape, section.offset)
+        if not all(type(size) is int and size >= 0 for size in sizes) or section.shape != shape:
+            raise ValueError("shape")
+        if (
+            section.dtype not in _TYPES[key]
+            or section.offset % _ALIGN
+            or section.offset + section.bytes > end
+        ):
+            raise ValueError("type or place")
+    wanted = "<i4" if index_dtype(n) == torch.int32 else "<i8"
+    if n < 0 or num_classes < 0 or sections["indices"].dtype != wanted:
+        raise ValueError("sizes")
+
+
+def _truncated(path: Path) -> UserError:
+    return UserError(f"{path} is truncated. Write or copy the store again.")
