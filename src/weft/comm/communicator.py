@@ -1,0 +1,639 @@
+"""The communicator: a group of ranks and the operations among them, the same on every engine.
+
+This file checks arguments, keeps the ledger and tells the watchdog where a rank waits, once for all engines. An
+engine (`mpi`, `torch_distributed`, `threads`) moves raw buffers and does nothing else.
+
+Memory. No operation writes to the tensor it is given, but for `broadcast` and `irecv`, which fill it. Results go
+to `out` where it is given, else to a new tensor; `out` may be `x` itself in `reduce` and `all_reduce`. What is
+written must be contiguous; what is only read is copied where it is not. A non-blocking call reads and writes its
+tensors until `wait` returns or `test` is true: leave them alone until then, and wait for every request.
+
+Sums. The engine `threads` adds in the order of ranks; MPI, gloo and NCCL choose their own order, so that sums of
+floats may differ in the last digits from engine to engine. On bool, sum and max are "or", min is "and".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from weft.comm import ledger as tally
+from weft.comm.ledger import RankState, Traffic
+from weft.errors import UserError, unknown
+
+OPS = ("sum", "max", "min")
+DTYPES = frozenset({torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8})
+MAX_TAG = 32767  # what the MPI standard promises
+
+
+class PeerLost(RuntimeError):
+    """Another rank ended or failed while this one was waiting for it: the cause is over there."""
+
+
+class Work(Protocol):
+    """An operation under way, as an engine sees it."""
+
+    def wait(self) -> None: ...
+
+    def test(self) -> bool: ...
+
+
+class Request:
+    """An operation under way: `wait()` returns its result, `test()` tells whether it is there.
+
+    >>> import torch
+    >>> from weft.comm import run_ranks
+    >>> def work(comm):
+    ...     request = comm.iall_reduce(torch.tensor([comm.rank + 1]))
+    ...     return request.wait().item()
+    >>> run_ranks(work, 3, "threads")
+    [6, 6, 6]
+    """
+
+    __slots__ = ("_call", "_comm", "_phase", "_result", "_work")
+
+    def __init__(self, comm: Communicator, call: _Call, phase: str, work: Work | None) -> None:
+        self._comm = comm
+        self._call = call
+        self._phase = phase
+        self._result = call.result
+        self._work = work
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` or `test` has already seen the end; asks nobody."""
+        return self._work is None
+
+    def wait(self) -> Any:
+        """Wait for the end; the result, as the blocking operation would return it."""
+        if self._work is not None:
+            self._comm._timed(self._phase, self._call.name, self._work.wait)
+            self._work = None
+        return self._result
+
+    def test(self) -> bool:
+        """Whether the operation has ended; never waits."""
+        if self._work is not None and self._work.test():
+            self._work = None
+        return self._work is None
+
+
+class _Call:
+    """A checked call: what to move, what to return, what to write in the ledger."""
+
+    __slots__ = ("args", "name", "raw", "result", "traffic")
+
+    def __init__(
+        self,
+        name: str,
+        raw: Callable[..., Work | None] | None,
+        args: tuple[Any, ...],
+        result: Tensor | None,
+        traffic: Callable[[], Traffic] | None,
+    ) -> None:
+        self.name = name
+        self.raw = raw
+        self.args = args
+        self.result = result
+        self.traffic = traffic
+
+
+class Communicator(ABC):
+    """`size` ranks that can talk to each other; this process (or thread) is number `rank` of them.
+
+    >>> import torch
+    >>> from weft.comm import run_ranks
+    >>> def work(comm):
+    ...     x = torch.full((2,), float(comm.rank))
+    ...     return comm.all_gather(x).tolist()
+    >>> run_ranks(work, 2, "threads")
+    [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
+    """
+
+    engine: str
+
+    def __init__(self, rank: int, size: int, device: torch.device, state: RankState, name: str) -> None:
+        self.rank = rank
+        self.size = size
+        self.device = device
+        self.state = state
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine} on {self.device}>"
+
+    # --- the operations -------------------------------------------------------------------------------------
+
+    def broadcast(self, x: Tensor, root: int, *, phase: str = "other") -> Tensor:
+        """x of `root`, written into every rank's `x`; returns x.
+
+        >>> from weft.comm import run_ranks
+        >>> run_ranks(lambda comm: comm.broadcast(torch.tensor([comm.rank]), root=1).item(), 3, "threads")
+        [1, 1, 1]
+        """
+        return self._now(self._broadcast_call(x, root), phase)
+
+    def ibroadcast(self, x: Tensor, root: int, *, phase: str = "other") -> Request:
+        """`broadcast`, without waiting."""
+        return self._later(self._broadcast_call(x, root), phase)
+
+    def reduce(
+        self, x: Tensor, root: int, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
+    ) -> Tensor | None:
+        """The sum (or max, min) over ranks on `root`, None elsewhere; `out` is looked at on the root only.
+
+        >>> from weft.comm import run_ranks
+        >>> run_ranks(lambda comm: comm.reduce(torch.tensor([comm.rank]), root=0), 3, "threads")
+        [tensor([3]), None, None]
+        """
+        return self._now(self._reduce_call(x, root, op, out), phase)
+
+    def ireduce(
+        self, x: Tensor, root: int, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
+    ) -> Request:
+        """`reduce`, without waiting."""
+        return self._later(self._reduce_call(x, root, op, out), phase)
+
+    def all_reduce(
+        self, x: Tensor, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
+    ) -> Tensor:
+        """The sum (or max, min) over ranks, on every rank; `out=x` works in place.
+
+        >>> from weft.comm import run_ranks
+        >>> run_ranks(lambda comm: comm.all_reduce(torch.tensor([comm.rank]), "max").item(), 3, "threads")
+        [2, 2, 2]
+        """
+        return self._now(self._all_reduce_call(x, op, out), phase)
+
+    def iall_reduce(
+        self, x: Tensor, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
+    ) -> Request:
+        """`all_reduce`, without waiting."""
+        return self._later(self._all_reduce_call(x, op, out), phase)
+
+    def reduce_scatter(
+        self,
+        x: Tensor,
+        sizes: Sequence[int],
+        out: Tensor | None = None,
+        op: str = "sum",
+        *,
+        phase: str = "other",
+    ) -> Tensor:
+        """Sum over ranks, of which rank r keeps block r: `sizes[r]` rows of dim 0, in the order of ranks.
+
+        >>> from weft.comm import run_ranks
+        >>> run_ranks(lambda comm: comm.reduce_scatter(torch.arange(4), [1, 0, 3]).tolist(), 3, "threads")
+        [[0], [], [3, 6, 9]]
+        """
+        return self._now(self._reduce_scatter_call(x, sizes, out, op), phase)
+
+    def ireduce_scatter(
+        self,
+        x: Tensor,
+        sizes: Sequence[int],
+        out: Tensor | None = None,
+        op: str = "sum",
+        *,
+        phase: str = "other",
+    ) -> Request:
+        """`reduce_scatter`, without waiting."""
+        return self._later(self._reduce_scatter_call(x, sizes, out, op), phase)
+
+    def all_gather(
+        self,
+        x: Tensor,
+        sizes: Sequence[int] | None = None,
+        out: Tensor | None = None,
+        *,
+        phase: str = "other",
+    ) -> Tensor:
+        """The blocks of all ranks, one below the other along dim 0; `sizes[r]` is the number of rows of rank r.
+
+        Without `sizes` the ranks tell each other first, which is one message more.
+
+        >>> from weft.comm import run_ranks
+        >>> run_ranks(lambda comm: comm.all_gather(torch.full((comm.rank,), comm.rank)).tolist(), 3, "threads")
+        [[1, 2, 2], [1, 2, 2], [1, 2, 2]]
+        """
+        return self._now(self._all_gather_call(x, sizes, out), phase)
+
+    def iall_gather(
+        self,
+        x: Tensor,
+        sizes: Sequence[int] | None = None,
+        out: Tensor | None = None,
+        *,
+        phase: str = "other",
+    ) -> Request:
+        """`all_gather`, without waiting; without `sizes` it does wait for those."""
+        return self._later(self._all_gather_call(x, sizes, out), phase)
+
+    def all_to_all(
+        self,
+        x: Tensor,
+        send_sizes: Sequence[int],
+        recv_sizes: Sequence[int],
+        out: Tensor | None = None,
+        *,
+        phase: str = "other",
+    ) -> Tensor:
+        """Rows of `x` to everybody: the first `send_sizes[0]` rows to rank 0, the next ones to rank 1, and so on.
+
+        >>> from weft.comm import run_ranks
+        >>> def work(comm):
+        ...     x = torch.tensor([10, 11, 12]) + 10 * comm.rank
+        ...     sizes = [[1, 2], [2, 1]][comm.rank]  # what this rank sends; here also what it receives
+        ...     return comm.all_to_all(x, sizes, [[1, 2], [2, 1]][comm.rank]).tolist()
+        >>> run_ranks(work, 2, "threads")
+        [[10, 20, 21], [11, 12, 22]]
+        """
+        return self._now(self._all_to_all_call(x, send_sizes, recv_sizes, out), phase)
+
+    def iall_to_all(
+        self,
+        x: Tensor,
+        send_sizes: Sequence[int],
+        recv_sizes: Sequence[int],
+        out: Tensor | None = None,
+        *,
+        phase: str = "other",
+    ) -> Request:
+        """`all_to_all`, without waiting."""
+        return self._later(self._all_to_all_call(x, send_sizes, recv_sizes, out), phase)
+
+    def isend(self, x: Tensor, peer: int, tag: int = 0, *, phase: str = "other") -> Request:
+        """Send `x` to `peer`, without waiting; messages of one tag arrive in the order they were sent.
+
+        >>> from weft.comm import run_ranks
+        >>> def work(comm):
+        ...     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        ...     receive = comm.irecv(torch.empty(1, dtype=torch.int64), left)
+        ...     comm.isend(torch.tensor([comm.rank]), right).wait()
+        ...     return receive.wait().item()
+        >>> run_ranks(work, 3, "threads")
+        [2, 0, 1]
+        """
+        x = self._readable("isend", x)
+        self._check_peer("isend", peer, tag)
+        flat, words = _plain(x), x.numel()
+        raw = self._isend if words else None
+        call = _Call("isend", raw, (flat, peer, tag), x, lambda: tally.send(words, peer, self.rank))
+        return self._later(call, phase)
+
+    def irecv(self, x: Tensor, peer: int, tag: int = 0, *, phase: str = "other") -> Request:
+        """Receive from `peer` into `x`, which has the shape and type of what was sent, without waiting."""
+        self._check_written("irecv", "x", x)
+        self._check_peer("irecv", peer, tag)
+        flat, words = _plain(x), x.numel()
+        raw = self._irecv if words else None
+        call = _Call("irecv", raw, (flat, peer, tag), x, lambda: tally.receive(words, peer, self.rank))
+        return self._later(call, phase)
+
+    def barrier(self, *, phase: str = "barrier") -> None:
+        """Wait until every rank of the group is here."""
+        self._now(_Call("barrier", self._barrier, (), None, None), phase)
+
+    def split(self, color: int | None, key: int | None = None, name: str | None = None) -> Communicator | None:
+        """Part the group: the ranks of one `color`, ordered by `key`, then by rank; None for color None.
+
+        >>> from weft.comm import run_ranks
+        >>> def work(comm):
+        ...     row = comm.split(color=comm.rank // 2, key=comm.rank, name="row")
+        ...     return row.rank, row.all_gather(torch.tensor([comm.rank])).tolist()
+        >>> run_ranks(work, 4, "threads")
+        [(0, [0, 1]), (1, [0, 1]), (0, [2, 3]), (1, [2, 3])]
+        """
+        if color is not None and color < 0:
+            raise UserError(f"split: color {color} is negative. Use 0 or more, or None to stay out.")
+        label = name or f"{self.name}/{color}"
+        order = self.rank if key is None else key
+        part: Communicator | None = self._timed(label, "split", lambda: self._split(color, order, label))
+        return part
+
+    def wait_any(self, requests: Sequence[Request]) -> int | None:
+        """The index of a request that has just ended; None where all had already ended before.
+
+        Each index is returned once, so `while (i := comm.wait_any(requests)) is not None` takes the blocks of
+        the neighbours as they arrive. Requests of the rank's other communicators may be among them.
+
+        >>> from weft.comm import run_ranks
+        >>> def work(comm):
+        ...     blocks = [torch.empty(1, dtype=torch.int64) for _ in range(comm.size)]
+        ...     sends = [comm.isend(torch.tensor([comm.rank]), peer) for peer in range(comm.size)]
+        ...     receives = [comm.irecv(block, peer) for peer, block in enumerate(blocks)]
+        ...     total = 0
+        ...     while (i := comm.wait_any(receives)) is not None:
+        ...         total += receives[i].wait().item()
+        ...     return total
+        >>> run_ranks(work, 3, "threads")
+        [3, 3, 3]
+        """
+        live = [(i, request) for i, request in enumerate(requests) if request._work is not None]
+        if not live:
+            return None
+        works = [request._work for _, request in live]
+        first = live[0][1]
+        place: int = self._timed(first._phase, "wait_any", lambda: self._wait_any(works))
+        index, request = live[place]
+        request._work = None
+        return index
+
+    def all_gather_json(self, value: Any) -> list[Any]:
+        """The plain data (numbers, strings, lists, dicts) of every rank, by rank; the ledger does not count it.
+
+        >>> from weft.comm import run_ranks
+        >>> run_ranks(lambda comm: comm.all_gather_json({"rank": comm.rank}), 2, "threads")[1]
+        [{'rank': 0}, {'rank': 1}]
+        """
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(self.device)
+        sizes = self._exchange_sizes(text.shape[0])
+        out = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
+        self._timed("other", "all_gather_json", lambda: self._all_gather(text, out, sizes, True))
+        data = bytes(out.cpu().numpy())
+        ends = [sum(sizes[: r + 1]) for r in range(self.size)]
+        return [json.loads(data[end - n : end]) for end, n in zip(ends, sizes, strict=True)]
+
+    # --- what an engine implements: move flat, contiguous buffers; counts are in words ----------------------
+    # A raw operation that returns None has ended; with blocking=True it always has.
+
+    @abstractmethod
+    def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None: ...
+
+    @abstractmethod
+    def _reduce(
+        self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool
+    ) -> Work | None: ...
+
+    @abstractmethod
+    def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None: ...
+
+    @abstractmethod
+    def _reduce_scatter(
+        self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
+    ) -> Work | None: ...
+
+    @abstractmethod
+    def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None: ...
+
+    @abstractmethod
+    def _all_to_all(
+        self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
+    ) -> Work | None: ...
+
+    @abstractmethod
+    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None: ...
+
+    @abstractmethod
+    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None: ...
+
+    @abstractmethod
+    def _barrier(self, blocking: bool) -> Work | None: ...
+
+    @abstractmethod
+    def _split(self, color: int | None, key: int, name: str) -> Communicator | None: ...
+
+    @abstractmethod
+    def _wait_any(self, works: Sequence[Any]) -> int: ...
+
+    # --- running a checked call -----------------------------------------------------------------------------
+
+    def _now(self, call: _Call, phase: str) -> Any:
+        state = self.state
+        if state.slot is None and not state.ledgers:
+            if call.raw is not None:
+                call.raw(*call.args, True)
+            return call.result
+        if call.raw is not None:
+            self._timed(phase, call.name, lambda: call.raw(*call.args, True), call.traffic)  # type: ignore[misc]
+        return call.result
+
+    def _later(self, call: _Call, phase: str) -> Request:
+        work = None
+        if call.raw is not None:
+            ledgers = self.state.ledgers
+            if ledgers:
+                start = time.perf_counter()
+                work = call.raw(*call.args, False)
+                seconds = time.perf_counter() - start
+                traffic = call.traffic() if call.traffic is not None else None
+                for book in ledgers:
+                    book.count(phase, traffic, seconds)
+            else:
+                work = call.raw(*call.args, False)
+        return Request(self, call, phase, work)
+
+    def _timed(
+        self,
+        phase: str,
+        name: str,
+        move: Callable[[], Any],
+        traffic: Callable[[], Traffic] | None = None,
+    ) -> Any:
+        """Do `move`, which may wait: the watchdog knows where, the open ledgers learn how long."""
+        state = self.state
+        ledgers, slot = state.ledgers, state.slot
+        start = time.perf_counter() if ledgers else 0.0
+        if slot is not None:
+            slot.enter(phase, name)
+        result = move()
+        if slot is not None:
+            slot.leave()
+        if ledgers:
+            seconds = time.perf_counter() - start
+            counts = traffic() if traffic is not None else None
+            for book in ledgers:
+                book.count(phase, counts, seconds)
+        return result
+
+    # --- checking -------------------------------------------------------------------------------------------
+
+    def _broadcast_call(self, x: Tensor, root: int) -> _Call:
+        self._check_written("broadcast", "x", x)
+        self._check_root("broadcast", root)
+        words = x.numel()
+        raw = self._broadcast if words and self.size > 1 else None
+        return _Call(
+            "broadcast",
+            raw,
+            (_plain(x), root),
+            x,
+            lambda: tally.broadcast(words, root, self.rank, self.size),
+        )
+
+    def _reduce_call(self, x: Tensor, root: int, op: str, out: Tensor | None) -> _Call:
+        x = self._readable("reduce", x)
+        self._check_root("reduce", root)
+        raw_op = _check_op(op, x)
+        if self.rank != root:
+            out = None
+        elif out is None:
+            out = torch.empty_like(x)
+        else:
+            self._check_out("reduce", out, x, x.shape)
+        words = x.numel()
+        raw = self._reduce if words else None
+        args = (_plain(x), None if out is None else _plain(out), root, raw_op)
+        return _Call("reduce", raw, args, out, lambda: tally.reduce(words, root, self.rank, self.size))
+
+    def _all_reduce_call(self, x: Tensor, op: str, out: Tensor | None) -> _Call:
+        x = self._readable("all_reduce", x)
+        raw_op = _check_op(op, x)
+        if out is None:
+            out = torch.empty_like(x)
+        else:
+            self._check_out("all_reduce", out, x, x.shape)
+        words = x.numel()
+        raw = self._all_reduce if words else None
+        args = (_plain(x), _plain(out), raw_op)
+        return _Call("all_reduce", raw, args, out, lambda: tally.all_reduce(words, self.rank, self.size))
+
+    def _reduce_scatter_call(
+        self, x: Tensor, sizes: Sequence[int], out: Tensor | None, op: str
+    ) -> _Call:
+        x = self._readable("reduce_scatter", x)
+        raw_op = _check_op(op, x)
+        sizes = self._check_sizes("reduce_scatter", "sizes", sizes, _rows("reduce_scatter", x))
+        out = self._make_out("reduce_scatter", out, x, sizes[self.rank])
+        counts = _words(sizes, x)
+        raw = self._reduce_scatter if x.numel() else None
+        args = (_plain(x), _plain(out), counts, raw_op)
+        return _Call("reduce_scatter", raw, args, out, lambda: tally.reduce_scatter(counts, self.rank))
+
+    def _all_gather_call(self, x: Tensor, sizes: Sequence[int] | None, out: Tensor | None) -> _Call:
+        x = self._readable("all_gather", x)
+        rows = _rows("all_gather", x)
+        if sizes is None:
+            sizes = self._timed("other", "all_gather", lambda: self._exchange_sizes(rows))
+        sizes = self._check_sizes("all_gather", "sizes", sizes)
+        if sizes[self.rank] != rows:
+            raise UserError(
+                f"all_gather: rank {self.rank} gives {rows} rows, its entry of sizes says {sizes[self.rank]}. "
+                "Pass the same sizes on every rank, or none."
+            )
+        out = self._make_out("all_gather", out, x, sum(sizes))
+        counts = _words(sizes, x)
+        raw = self._all_gather if out.numel() else None
+        args = (_plain(x), _plain(out), counts)
+        return _Call("all_gather", raw, args, out, lambda: tally.all_gather(counts, self.rank))
+
+    def _all_to_all_call(
+        self, x: Tensor, send_sizes: Sequence[int], recv_sizes: Sequence[int], out: Tensor | None
+    ) -> _Call:
+        x = self._readable("all_to_all", x)
+        send_sizes = self._check_sizes("all_to_all", "send_sizes", send_sizes, _rows("all_to_all", x))
+        recv_sizes = self._check_sizes("all_to_all", "recv_sizes", recv_sizes)
+        if send_sizes[self.rank] != recv_sizes[self.rank]:
+            raise UserError(
+                f"all_to_all: rank {self.rank} sends itself {send_sizes[self.rank]} rows but expects "
+                f"{recv_sizes[self.rank]}. Make send_sizes[r] on rank s equal to recv_sizes[s] on rank r."
+            )
+        out = self._make_out("all_to_all", out, x, sum(recv_sizes))
+        send, receive = _words(send_sizes, x), _words(recv_sizes, x)
+        width = math.prod(x.shape[1:])
+        # Even a rank with nothing to send or receive takes part: it cannot know that nobody has anything.
+        args = (_plain(x), _plain(out), send, receive, width)
+        traffic = lambda: tally.all_to_all(send, receive, self.rank)  # noqa: E731
+        return _Call("all_to_all", self._all_to_all if width else None, args, out, traffic)
+
+    def _exchange_sizes(self, rows: int) -> list[int]:
+        mine = torch.tensor([rows], dtype=torch.int64, device=self.device)
+        out = torch.empty(self.size, dtype=torch.int64, device=self.device)
+        self._all_gather(mine, out, [1] * self.size, True)
+        return [int(n) for n in out.tolist()]
+
+    def _check_tensor(self, name: str, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise UserError(f"{name}: a tensor is needed, got {type(x).__name__}. Use torch.as_tensor(x).")
+        if x.dtype not in DTYPES:
+            raise UserError(
+                f"{name}: cannot move {x.dtype}. Use float32, float64, int32, int64, uint8 or bool."
+            )
+        if x.device.type != self.device.type:
+            raise UserError(
+                f"{name}: the tensor is on {x.device}, the engine {self.engine!r} moves tensors on "
+                f"{self.device}. Use x.to({str(self.device)!r}), or another engine."
+            )
+
+    def _readable(self, name: str, x: Tensor) -> Tensor:
+        self._check_tensor(name, x)
+        if x.requires_grad:
+            x = x.detach()
+        return x if x.is_contiguous() else x.contiguous()
+
+    def _check_written(self, name: str, label: str, x: Tensor) -> None:
+        self._check_tensor(name, x)
+        if not x.is_contiguous():
+            raise UserError(f"{name}: {label} is written in place and not contiguous. Use x.contiguous().")
+
+    def _check_out(self, name: str, out: Tensor, x: Tensor, shape: Sequence[int]) -> None:
+        self._check_written(name, "out", out)
+        if out.dtype != x.dtype or tuple(out.shape) != tuple(shape):
+            raise UserError(
+                f"{name}: out is {out.dtype} {tuple(out.shape)}, the result is {x.dtype} {tuple(shape)}. "
+                "Give it that type and shape."
+            )
+
+    def _make_out(self, name: str, out: Tensor | None, x: Tensor, rows: int) -> Tensor:
+        shape = (rows, *x.shape[1:])
+        if out is None:
+            return torch.empty(shape, dtype=x.dtype, device=x.device)
+        self._check_out(name, out, x, shape)
+        if out.numel() and out.data_ptr() == x.data_ptr():
+            raise UserError(f"{name}: out and x share their memory. Give out memory of its own.")
+        return out
+
+    def _check_sizes(
+        self, name: str, label: str, sizes: Sequence[int], total: int | None = None
+    ) -> list[int]:
+        sizes = [int(n) for n in sizes]
+        if len(sizes) != self.size:
+            raise UserError(
+                f"{name}: {label} has {len(sizes)} entries for {self.size} ranks. Give one a rank."
+            )
+        if sizes and min(sizes) < 0:
+            raise UserError(f"{name}: {label} has the negative entry {min(sizes)}. Use 0 or more.")
+        if total is not None and sum(sizes) != total:
+            raise UserError(f"{name}: {label} sums to {sum(sizes)}, x has {total} rows. Make them equal.")
+        return sizes
+
+    def _check_root(self, name: str, root: int) -> None:
+        if not 0 <= root < self.size:
+            raise UserError(f"{name}: root {root} is not a rank. Use 0 to {self.size - 1}.")
+
+    def _check_peer(self, name: str, peer: int, tag: int) -> None:
+        if not 0 <= peer < self.size:
+            raise UserError(f"{name}: peer {peer} is not a rank. Use 0 to {self.size - 1}.")
+        if not 0 <= tag <= MAX_TAG:
+            raise UserError(f"{name}: tag {tag} is out of range. Use 0 to {MAX_TAG}.")
+
+
+def _plain(x: Tensor) -> Tensor:
+    """The tensor an engine sees: no gradient, bool as bytes."""
+    if x.requires_grad:
+        x = x.detach()
+    return x.view(torch.uint8) if x.dtype == torch.bool else x
+
+
+def _check_op(op: str, x: Tensor) -> str:
+    if op not in OPS:
+        raise unknown("op", op, OPS)
+    return "max" if op == "sum" and x.dtype == torch.bool else op
+
+
+def _rows(name: str, x: Tensor) -> int:
+    if x.dim() == 0:
+        raise UserError(f"{name}: the tensor has no rows, it is a scalar. Use x.reshape(1).")
+    return x.shape[0]
+
+
+def _words(sizes: Sequence[int], x: Tensor) -> list[int]:
+    width = math.prod(x.shape[1:])
+    return [n * width for n in sizes]

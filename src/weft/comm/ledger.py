@@ -1,0 +1,296 @@
+"""What every rank sent and received, by phase: words, messages and seconds.
+
+The counts are logical: they follow from the operation and its sizes, never from the engine. A word is one
+element of a tensor, whatever its type. A message is one peer touched with at least one word. For a group of g
+ranks, with b(r) the words of rank r's block, m = sum of all b, and "others" the peers whose block is not empty:
+
+    operation       words sent        words received    messages sent    messages received
+    broadcast       m (root)          m (not root)      g-1 (root)       1 (not root)
+    reduce          m (not root)      m (root)          1 (not root)     g-1 (root)
+    all_gather      b(r) (g-1)        m - b(r)          g-1 if b(r)>0    others
+    reduce_scatter  m - b(r)          b(r) (g-1)        others           g-1 if b(r)>0
+    all_reduce      both of the above, with the m words cut into g blocks as even as they can be,
+                    longer ones first: m + b(r) (g-2), which is 2m(g-1)/g where g divides m
+    all_to_all      what goes to others, what comes from others; one message a peer with words
+    isend, irecv    m, counted where it is posted; one message
+
+A message of no words counts nothing, nor does what a rank sends to itself, nor bookkeeping (`split`, `barrier`,
+the sizes that `all_gather` asks for when it is not told them).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from weft.comm.communicator import Communicator
+
+
+class Slot(Protocol):
+    """Where a rank writes what it waits for: see `watchdog`."""
+
+    def enter(self, phase: str, name: str) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Traffic(NamedTuple):
+    """What one call moves on one rank."""
+
+    words_sent: int
+    words: int
+    messages_sent: int
+    messages: int
+
+
+def broadcast(words: int, root: int, rank: int, size: int) -> Traffic:
+    """
+    >>> broadcast(10, root=0, rank=0, size=4)
+    Traffic(words_sent=10, words=0, messages_sent=3, messages=0)
+    """
+    if words == 0 or size == 1:
+        return Traffic(0, 0, 0, 0)
+    return Traffic(words, 0, size - 1, 0) if rank == root else Traffic(0, words, 0, 1)
+
+
+def reduce(words: int, root: int, rank: int, size: int) -> Traffic:
+    """
+    >>> reduce(10, root=0, rank=0, size=4)
+    Traffic(words_sent=0, words=10, messages_sent=0, messages=3)
+    """
+    sent, received, messages_sent, messages = broadcast(words, root, rank, size)
+    return Traffic(received, sent, messages, messages_sent)
+
+
+def all_gather(blocks: Sequence[int], rank: int) -> Traffic:
+    """
+    >>> all_gather([3, 0, 4], rank=0)
+    Traffic(words_sent=6, words=4, messages_sent=2, messages=1)
+    """
+    own, peers = blocks[rank], len(blocks) - 1
+    others = sum(1 for words in blocks if words) - (own > 0)
+    return Traffic(own * peers, sum(blocks) - own, peers if own else 0, others)
+
+
+def reduce_scatter(blocks: Sequence[int], rank: int) -> Traffic:
+    """
+    >>> reduce_scatter([3, 0, 4], rank=0)
+    Traffic(words_sent=4, words=6, messages_sent=1, messages=2)
+    """
+    sent, received, messages_sent, messages = all_gather(blocks, rank)
+    return Traffic(received, sent, messages, messages_sent)
+
+
+def all_reduce(words: int, rank: int, size: int) -> Traffic:
+    """
+    >>> all_reduce(12, rank=0, size=4)
+    Traffic(words_sent=18, words=18, messages_sent=6, messages=6)
+    >>> all_reduce(1, rank=0, size=4), all_reduce(1, rank=3, size=4)[:2]
+    (Traffic(words_sent=3, words=3, messages_sent=3, messages=3), (1, 1))
+    """
+    least, more = divmod(words, size)
+    own = least + (rank < more)
+    moved = words - own + own * (size - 1)
+    # A rank with a block meets every peer for it, and meets the owner of every other block.
+    owners = size if least else more
+    messages = (size - 1 if own else 0) + owners - (own > 0)
+    return Traffic(moved, moved, messages, messages)
+
+
+def all_to_all(send: Sequence[int], receive: Sequence[int], rank: int) -> Traffic:
+    """
+    >>> all_to_all([5, 1, 0], [5, 2, 2], rank=0)
+    Traffic(words_sent=1, words=4, messages_sent=1, messages=2)
+    """
+    messages_sent = sum(1 for words in send if words) - (send[rank] > 0)
+    messages = sum(1 for words in receive if words) - (receive[rank] > 0)
+    return Traffic(sum(send) - send[rank], sum(receive) - receive[rank], messages_sent, messages)
+
+
+def send(words: int, peer: int, rank: int) -> Traffic:
+    """
+    >>> send(5, peer=1, rank=0), send(5, peer=0, rank=0)[:1], send(0, peer=1, rank=0)[2:]
+    (Traffic(words_sent=5, words=0, messages_sent=1, messages=0), (0,), (0, 0))
+    """
+    return Traffic(0, 0, 0, 0) if peer == rank or not words else Traffic(words, 0, 1, 0)
+
+
+def receive(words: int, peer: int, rank: int) -> Traffic:
+    """
+    >>> receive(5, peer=1, rank=0)
+    Traffic(words_sent=0, words=5, messages_sent=0, messages=1)
+    """
+    return Traffic(0, 0, 0, 0) if peer == rank or not words else Traffic(0, words, 0, 1)
+
+
+class RankState:
+    """What all communicators of one rank share: the open ledgers, and the slot the watchdog reads."""
+
+    __slots__ = ("ledgers", "slot")
+
+    def __init__(self) -> None:
+        self.ledgers: list[Ledger] = []
+        self.slot: Slot | None = None
+
+
+# A process is one rank, except on the engine `threads`, where every thread is one.
+_process = RankState()
+_thread = threading.local()
+
+
+def here() -> RankState:
+    """The state of the rank that this thread is."""
+    state: RankState = getattr(_thread, "state", _process)
+    return state
+
+
+def become(state: RankState) -> None:
+    """Make this thread the rank of `state`."""
+    _thread.state = state
+
+
+@dataclass
+class Line:
+    """One phase of a ledger."""
+
+    words: int = 0
+    """Words received."""
+    messages: int = 0
+    """Messages received."""
+    words_sent: int = 0
+    messages_sent: int = 0
+    seconds: float = 0.0
+    """Time spent inside calls and in `wait`; what a request travels while the rank computes is not in it."""
+
+
+class Ledger:
+    """Counts what this rank moves while it is open; ledgers may be nested, and each counts for itself.
+
+    `Ledger()` belongs to the rank of the thread that opens it, `Ledger(comm)` to the rank of `comm`. It counts
+    the calls of every communicator of that rank, sub-communicators too.
+
+    >>> import torch
+    >>> from weft.comm import Ledger, run_ranks
+    >>> def work(comm):
+    ...     with Ledger() as ledger:
+    ...         comm.all_reduce(torch.ones(6), phase="grad")
+    ...     return ledger.words("grad"), ledger.messages("grad")
+    >>> run_ranks(work, 3, "threads")
+    [(8, 4), (8, 4), (8, 4)]
+    """
+
+    def __init__(self, comm: Communicator | None = None) -> None:
+        self._state = comm.state if comm is not None else None
+        self._lines: dict[str, Line] = {}
+        self._open_in: list[RankState] = []
+
+    def __enter__(self) -> Ledger:
+        state = self._state or here()
+        # A new list instead of an append: a call under way in another thread keeps the list it started with.
+        state.ledgers = [*state.ledgers, self]
+        self._open_in.append(state)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state = self._open_in.pop()
+        ledgers = list(state.ledgers)
+        for place in reversed(range(len(ledgers))):
+            if ledgers[place] is self:
+                del ledgers[place]
+                break
+        state.ledgers = ledgers
+
+    def count(self, phase: str, traffic: Traffic | None, seconds: float = 0.0) -> None:
+        """Add one call to the line of `phase`."""
+        line = self._lines.get(phase)
+        if line is None:
+            line = self._lines[phase] = Line()
+        line.seconds += seconds
+        if traffic is not None:
+            line.words_sent += traffic[0]
+            line.words += traffic[1]
+            line.messages_sent += traffic[2]
+            line.messages += traffic[3]
+
+    @property
+    def phases(self) -> list[str]:
+        """The phases seen, in the order of their first call."""
+        return list(self._lines)
+
+    def _sum(self, field: str, phase: str | None) -> Any:
+        if phase is None:
+            return sum(getattr(line, field) for line in self._lines.values())
+        return getattr(self._lines.get(phase, Line()), field)
+
+    def words(self, phase: str | None = None) -> int:
+        """Words received in `phase`, or in all phases."""
+        return int(self._sum("words", phase))
+
+    def messages(self, phase: str | None = None) -> int:
+        """Messages received in `phase`, or in all phases."""
+        return int(self._sum("messages", phase))
+
+    def words_sent(self, phase: str | None = None) -> int:
+        """Words sent in `phase`, or in all phases."""
+        return int(self._sum("words_sent", phase))
+
+    def messages_sent(self, phase: str | None = None) -> int:
+        """Messages sent in `phase`, or in all phases."""
+        return int(self._sum("messages_sent", phase))
+
+    def seconds(self, phase: str | None = None) -> float:
+        """Seconds spent in communication in `phase`, or in all phases."""
+        return float(self._sum("seconds", phase))
+
+    def clear(self) -> None:
+        """Forget everything counted so far; the ledger stays open."""
+        self._lines.clear()
+
+    def as_dict(self) -> dict[str, dict[str, float]]:
+        """Phase by phase, for programs.
+
+        >>> ledger = Ledger()
+        >>> ledger.count("gather", Traffic(0, 12, 0, 3), 0.5)
+        >>> ledger.as_dict()["gather"]
+        {'words': 12, 'messages': 3, 'words_sent': 0, 'messages_sent': 0, 'seconds': 0.5}
+        """
+        return {phase: dict(vars(line)) for phase, line in self._lines.items()}
+
+    def table(self) -> str:
+        """Phase by phase, for people.
+
+        >>> ledger = Ledger()
+        >>> ledger.count("gather", Traffic(0, 1200, 0, 3), 0.5)
+        >>> print(ledger.table())
+        phase     words  messages  words sent  messages sent   seconds
+        gather    1,200         3           0              0    0.5000
+        total     1,200         3           0              0    0.5000
+        """
+        head = ["phase", "words", "messages", "words sent", "messages sent", "seconds"]
+        total = Line(
+            self.words(), self.messages(), self.words_sent(), self.messages_sent(), seconds=self.seconds()
+        )
+        rows = [
+            [
+                phase,
+                f"{line.words:,}",
+                f"{line.messages:,}",
+                f"{line.words_sent:,}",
+                f"{line.messages_sent:,}",
+                f"{line.seconds:.4f}",
+            ]
+            for phase, line in [*self._lines.items(), ("total", total)]
+        ]
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        widths = [max(width, least) for width, least in zip(widths, [6, 7, 8, 10, 13, 8], strict=True)]
+        return "\n".join(
+            "  ".join([row[0].ljust(widths[0])] + [row[i].rjust(widths[i]) for i in range(1, len(head))])
+            for row in [head, *rows]
+        )

@@ -1,0 +1,492 @@
+"""The engine `threads`: P virtual ranks in one process, for quick tests and for exact counts at 64 or 512 ranks.
+
+Every rank is a thread. A call leaves a copy of what it sends on a board, and a rank that needs a piece not yet
+there sleeps until it is. The n-th collective call of each rank on a communicator meets the n-th of the others;
+that they agree (same operation, root, sizes) is checked, which MPI does not do. Sums are in the order of ranks.
+
+All waiting goes through one lock, so the engine knows when everybody waits: a deadlock is an error at once, and
+names who waits where.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.comm import ledger
+from weft.comm.communicator import Communicator, PeerLost, Work
+from weft.comm.ledger import RankState
+from weft.errors import UserError
+
+
+class _Waiter:
+    """A sleeping rank; woken once."""
+
+    __slots__ = ("lock", "place", "woken")
+
+    def __init__(self, place: int) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.place = place
+        self.woken = False
+
+
+class Deadlock(PeerLost):
+    """Every rank waits for another."""
+
+
+class _Whereabouts:
+    """The phase and the operation a rank is in, as the watchdog's slot keeps them for real ranks."""
+
+    __slots__ = ("name", "phase")
+
+    def __init__(self) -> None:
+        self.phase = self.name = ""
+
+    def enter(self, phase: str, name: str) -> None:
+        self.phase, self.name = phase, name
+
+    def leave(self) -> None:
+        pass
+
+
+class _Pending:
+    """Something a rank may wait for: ready when the pieces it needs are on the board."""
+
+    __slots__ = ("finish", "place", "ready", "waiters", "world")
+
+    def __init__(self, world: World, place: int, finish: Callable[[], None]) -> None:
+        self.world = world
+        self.place = place
+        self.finish = finish
+        self.ready = False
+        self.waiters: list[_Waiter] = []
+
+    def wait(self) -> None:
+        if not self.ready:
+            self.world.sleep(self.place, [self])
+        self.finish()
+
+    def test(self) -> bool:
+        self.world.check()
+        if self.ready:
+            self.finish()
+        return self.ready
+
+
+class _Meeting:
+    """The n-th collective call on a communicator."""
+
+    __slots__ = ("pieces", "posted", "result", "root", "signature", "taken", "waiting_all", "waiting_root")
+
+    def __init__(self, size: int, signature: tuple[Any, ...], root: int | None) -> None:
+        self.signature = signature
+        self.root = root
+        self.pieces: list[Any] = [None] * size
+        self.posted = 0
+        self.taken = 0
+        self.result: Any = None
+        self.waiting_all: list[_Pending] = []
+        self.waiting_root: list[_Pending] = []
+
+
+class World:
+    """The board that all virtual ranks of a job share."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lock = threading.Lock()
+        self.alive = size
+        self.asleep: dict[int, _Waiter] = {}
+        self.where = [_Whereabouts() for _ in range(size)]
+        self.failed: PeerLost | None = None
+        self.groups: dict[tuple[Any, ...], _Group] = {}
+
+    # Everything below is called with the lock held, except `sleep`, `leave` and `fail`.
+
+    def group(self, key: tuple[Any, ...], size: int) -> _Group:
+        if key not in self.groups:
+            self.groups[key] = _Group(size)
+        return self.groups[key]
+
+    def wake(self, pending: _Pending) -> None:
+        pending.ready = True
+        for waiter in pending.waiters:
+            self._rouse(waiter)
+        pending.waiters.clear()
+
+    def _rouse(self, waiter: _Waiter) -> None:
+        if not waiter.woken:
+            waiter.woken = True
+            del self.asleep[waiter.place]
+            waiter.lock.release()
+
+    def check(self) -> None:
+        """Raise where another rank has failed."""
+        if self.failed is not None:
+            raise type(self.failed)(*self.failed.args)
+
+    def _break(self, reason: PeerLost) -> None:
+        if self.failed is None:
+            self.failed = reason
+        for waiter in list(self.asleep.values()):
+            self._rouse(waiter)
+
+    def sleep(self, place: int, pendings: Sequence[_Pending]) -> None:
+        """Sleep until one of `pendings` is ready."""
+        with self.lock:
+            self.check()
+            if any(pending.ready for pending in pendings):
+                return
+            waiter = _Waiter(place)
+            for pending in pendings:
+                pending.waiters.append(waiter)
+            self.asleep[place] = waiter
+            self._break_if_stuck()
+        waiter.lock.acquire()
+        with self.lock:
+            for pending in pendings:
+                if waiter in pending.waiters:
+                    pending.waiters.remove(waiter)
+            self.check()
+
+    def _break_if_stuck(self) -> None:
+        if self.failed is not None or not self.asleep or len(self.asleep) < self.alive:
+            return
+        places = sorted(self.asleep)
+        waits = "; ".join(
+            f"rank {place} in phase {self.where[place].phase!r} ({self.where[place].name})" for place in places[:8]
+        )
+        more = f"; and {len(places) - 8} more" if len(places) > 8 else ""
+        gone = self.size - self.alive
+        ended = f" ({gone} of {self.size} ranks have already returned)" if gone else ""
+        self._break(Deadlock(f"deadlock: every rank waits for another{ended}: {waits}{more}"))
+
+    def leave(self) -> None:
+        """A rank returned."""
+        with self.lock:
+            self.alive -= 1
+            self._break_if_stuck()
+
+    def fail(self, place: int, error: BaseException) -> None:
+        """A rank raised: everybody else stops."""
+        with self.lock:
+            self.alive -= 1
+            self._break(PeerLost(f"rank {place} failed: {type(error).__name__}: {error}"))
+
+
+class _Group:
+    """The meetings and mailboxes of one communicator."""
+
+    __slots__ = ("boxes", "expected", "meetings", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.meetings: dict[int, _Meeting] = {}
+        self.boxes: dict[tuple[int, int, int], deque[Tensor]] = {}
+        self.expected: dict[tuple[int, int, int], deque[Callable[[Tensor], None]]] = {}
+
+
+class ThreadCommunicator(Communicator):
+    """A communicator among virtual ranks."""
+
+    engine = "threads"
+
+    def __init__(
+        self, world: World, key: tuple[Any, ...], rank: int, size: int, place: int, state: RankState, name: str
+    ) -> None:
+        super().__init__(rank, size, torch.device("cpu"), state, name)
+        self._world = world
+        self._key = key
+        self._place = place  # the rank in the world, for messages about waiting
+        self._calls = 0
+        with world.lock:
+            self._group = world.group(key, size)
+
+    def _meet(
+        self,
+        signature: tuple[Any, ...],
+        piece: Any,
+        finish: Callable[[_Meeting], None],
+        blocking: bool,
+        root: int | None = None,
+        needs_all: bool = True,
+        combine: Callable[[list[Any]], Any] | None = None,
+    ) -> Work | None:
+        """Leave `piece` on the board; `finish` runs in this rank's `wait`, when what it needs is there.
+
+        Without `root`, or on it where `needs_all`, that is everybody's piece; else it is the root's piece.
+        `combine` turns the pieces into one result, once, by the rank that comes last.
+        """
+        world, group = self._world, self._group
+        number = self._calls
+        self._calls += 1
+        pending = _Pending(world, self._place, lambda: None)
+        with world.lock:
+            world.check()
+            meeting = group.meetings.get(number)
+            if meeting is None:
+                meeting = group.meetings[number] = _Meeting(group.size, signature, root)
+            elif meeting.signature != signature:
+                raise UserError(
+                    f"rank {self.rank} of {self.name!r} calls {_describe(signature)} where another rank calls "
+                    f"{_describe(meeting.signature)}. Make the same calls in the same order on every rank."
+                )
+            meeting.pieces[self.rank] = piece
+            meeting.posted += 1
+            last = meeting.posted == group.size
+            needs_all = needs_all and (root is None or root == self.rank)
+            if needs_all:
+                meeting.waiting_all.append(pending)
+            elif root is not None and meeting.pieces[root] is None:
+                meeting.waiting_root.append(pending)
+            else:
+                pending.ready = True
+            if root == self.rank:
+                for other in meeting.waiting_root:
+                    world.wake(other)
+                meeting.waiting_root.clear()
+            if last and combine is None:
+                for other in meeting.waiting_all:
+                    world.wake(other)
+        if last and combine is not None:
+            # Outside the lock, because it may take long; nobody else can touch the meeting meanwhile.
+            meeting.result = combine(meeting.pieces)
+            with world.lock:
+                for other in meeting.waiting_all:
+                    world.wake(other)
+
+        def complete() -> None:
+            finish(meeting)
+            pending.finish = lambda: None
+            with world.lock:
+                meeting.taken += 1
+                if meeting.taken == group.size:
+                    group.meetings.pop(number, None)
+
+        pending.finish = complete
+        if blocking:
+            pending.wait()
+            return None
+        return pending
+
+    def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
+        mine = self.rank == root
+
+        def finish(meeting: _Meeting) -> None:
+            if not mine:
+                _copy(x, meeting.pieces[root], "broadcast")
+
+        piece = x.clone() if mine else None
+        return self._meet(("broadcast", root), piece, finish, blocking, root=root, needs_all=False)
+
+    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None:
+        def finish(meeting: _Meeting) -> None:
+            if out is not None:
+                _fold(meeting.pieces, op, out)
+
+        # A rank that is not the root needs nothing: its piece is on the board, and it may go on.
+        if self.rank != root:
+            self._give(("reduce", root, op, x.numel(), x.dtype), x.clone(), root)
+            return None
+        return self._meet(("reduce", root, op, x.numel(), x.dtype), x.clone(), finish, blocking, root=root)
+
+    def _give(self, signature: tuple[Any, ...], piece: Tensor, root: int) -> None:
+        """Leave a piece that only the root takes."""
+        self._meet(signature, piece, lambda meeting: None, False)
+        world, group = self._world, self._group
+        number = self._calls - 1
+        with world.lock:
+            meeting = group.meetings.get(number)
+            if meeting is not None:
+                meeting.taken += 1
+                if meeting.taken == group.size:
+                    del group.meetings[number]
+
+    def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
+        def combine(pieces: list[Tensor]) -> Tensor:
+            return _fold(pieces, op, torch.empty_like(pieces[0]))
+
+        signature = ("all_reduce", op, x.numel(), x.dtype)
+        return self._meet(
+            signature, x.clone(), lambda meeting: _copy(out, meeting.result, "all_reduce"), blocking, combine=combine
+        )
+
+    def _reduce_scatter(
+        self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
+    ) -> Work | None:
+        start = sum(counts[: self.rank])
+        stop = start + counts[self.rank]
+
+        def finish(meeting: _Meeting) -> None:
+            _fold([piece[start:stop] for piece in meeting.pieces], op, out.view(-1))
+
+        signature = ("reduce_scatter", op, tuple(counts), x.dtype)
+        return self._meet(signature, x.clone().view(-1), finish, blocking)
+
+    def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None:
+        def finish(meeting: _Meeting) -> None:
+            torch.cat(meeting.pieces, out=out.view(-1))
+
+        signature = ("all_gather", tuple(counts), x.dtype)
+        return self._meet(signature, x.clone().view(-1), finish, blocking)
+
+    def _all_to_all(
+        self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
+    ) -> Work | None:
+        def finish(meeting: _Meeting) -> None:
+            flat, start = out.view(-1), 0
+            for peer, count in enumerate(receive):
+                block = meeting.pieces[peer][self.rank]
+                if block.numel() != count:
+                    raise UserError(
+                        f"all_to_all on {self.name!r}: rank {peer} sends {block.numel()} words to rank "
+                        f"{self.rank}, which expects {count}. Make send_sizes and recv_sizes agree."
+                    )
+                flat[start : start + count].copy_(block)
+                start += count
+
+        blocks = x.clone().view(-1).split(send)
+        return self._meet(("all_to_all", x.dtype), blocks, finish, blocking)
+
+    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
+        world, group, key = self._world, self._group, (self.rank, peer, tag)
+        piece = x.clone()
+        with world.lock:
+            world.check()
+            expected = group.expected.get(key)
+            if expected:
+                expected.popleft()(piece)
+            else:
+                group.boxes.setdefault(key, deque()).append(piece)
+        return None
+
+    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
+        world, group, key = self._world, self._group, (peer, self.rank, tag)
+        arrived: list[Tensor] = []
+        pending = _Pending(world, self._place, lambda: None)
+
+        def finish() -> None:
+            _copy(x, arrived[0], f"irecv from rank {peer}")
+            pending.finish = lambda: None
+
+        pending.finish = finish
+
+        def deliver(piece: Tensor) -> None:
+            arrived.append(piece)
+            world.wake(pending)
+
+        with world.lock:
+            world.check()
+            box = group.boxes.get(key)
+            if box:
+                deliver(box.popleft())
+            else:
+                group.expected.setdefault(key, deque()).append(deliver)
+        return pending
+
+    def _barrier(self, blocking: bool) -> Work | None:
+        return self._meet(("barrier",), None, lambda meeting: None, blocking)
+
+    def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
+        number = self._calls
+        taken: list[tuple[int | None, int, int]] = []
+        self._meet(("split",), (color, key, self.rank), lambda meeting: taken.extend(meeting.pieces), True)
+        if color is None:
+            return None
+        members = sorted((k, rank) for c, k, rank in taken if c == color)
+        mine = members.index((key, self.rank))
+        return ThreadCommunicator(
+            self._world, (*self._key, number, color), mine, len(members), self._place, self.state, name
+        )
+
+    def _wait_any(self, works: Sequence[_Pending]) -> int:
+        if not any(work.ready for work in works):
+            self._world.sleep(self._place, works)
+        for place, work in enumerate(works):
+            if work.ready:
+                work.finish()
+                return place
+        raise AssertionError("woken without a reason")
+
+
+def _describe(signature: tuple[Any, ...]) -> str:
+    return f"{signature[0]}({', '.join(str(part) for part in signature[1:])})"
+
+
+def _copy(target: Tensor, source: Tensor, name: str) -> None:
+    if target.numel() != source.numel() or target.dtype != source.dtype:
+        raise UserError(
+            f"{name}: {source.numel()} words of {source.dtype} arrive, the tensor holds {target.numel()} of "
+            f"{target.dtype}. Give both sides the same shape and type."
+        )
+    target.view(-1).copy_(source.view(-1))
+
+
+def _fold(pieces: Sequence[Tensor], op: str, out: Tensor) -> Tensor:
+    """pieces[0] op pieces[1] op …, in this order, into `out`, which may not be one of them."""
+    out.copy_(pieces[0])
+    for piece in pieces[1:]:
+        if op == "sum":
+            out.add_(piece)
+        elif op == "max":
+            torch.maximum(out, piece, out=out)
+        else:
+            torch.minimum(out, piece, out=out)
+    return out
+
+
+def single() -> Communicator:
+    """The communicator of a process that is alone.
+
+    >>> single().all_reduce(torch.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    return ThreadCommunicator(World(1), (), 0, 1, 0, ledger.here(), "world")
+
+
+def run_threads(fn: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
+    """`fn(comm, *args)` on `ranks` virtual ranks; the results by rank, or the first failure.
+
+    >>> run_threads(lambda comm, x: comm.rank * x, 3, 10)
+    [0, 10, 20]
+    """
+    if ranks < 1:
+        raise UserError(f"{ranks} ranks were asked for. Use 1 or more.")
+    world = World(ranks)
+    results: list[Any] = [None] * ranks
+    failures: list[tuple[int, BaseException]] = []
+
+    def body(rank: int) -> None:
+        state = RankState()
+        state.slot = world.where[rank]
+        ledger.become(state)
+        try:
+            # The ranks share the cores already: one thread each for the arithmetic.
+            torch.set_num_threads(1)
+            results[rank] = fn(ThreadCommunicator(world, (), rank, ranks, rank, state, "world"), *args)
+        except BaseException as error:
+            failures.append((rank, error))
+            world.fail(rank, error)
+        else:
+            world.leave()
+
+    before = torch.get_num_threads()
+    workers = [threading.Thread(target=body, args=(rank,), name=f"rank {rank}") for rank in range(ranks)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    torch.set_num_threads(before)
+    if failures:
+        causes = [failure for failure in failures if not isinstance(failure[1], PeerLost)] or failures
+        rank, error = causes[0]
+        error.add_note(f"raised on rank {rank} of {ranks} (engine threads)")
+        error.rank = rank  # type: ignore[attr-defined]
+        raise error
+    return results
