@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError
-from weft.graph.limits import check_fits
+from weft.graph.guard import check_fits
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 _TENSORS = ("indptr", "indices", "weights", "features", "labels", *MASKS, "ids")
@@ -89,8 +90,7 @@ class Graph:
             )
         values = None if weights is None else _as_weights(weights, len(rows))
         check_fits(8 * (n + 1) + 24 * len(rows), f"a graph of {n} vertices")
-        indptr, indices, values = _csr(rows, cols, values, n, np.add)
-        return cls(indptr, indices, values, **rest)
+        return cls(*_csr(rows, cols, values, n, np.add), **rest)
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields exchanged; only those are validated again.
@@ -268,6 +268,11 @@ class Graph:
                     f"labels are {_type_name(labels)}. Give whole numbers, 0 to classes-1, or -1."
                 )
             put("labels", labels.long())
+        for key in ("labels", *MASKS):  # 0 and 1 may stand for False and True
+            value = getattr(self, key)
+            flags = value is not None and value.dim() == (2 if key == "labels" else 1)
+            if flags and value.dtype != torch.bool and bool(((value == 0) | (value == 1)).all()):
+                put(key, value.bool())
         if self.ids is not None and self.ids.dtype != torch.int64:
             put("ids", self.ids.long())
 
@@ -344,14 +349,10 @@ class Graph:
                 )
         if trusted.issuperset(masks):
             return
-        seen = torch.zeros(n, dtype=torch.bool, device=self.indptr.device)
-        for key, mask in masks.items():
-            if bool((seen & mask).any()):
-                at = int(torch.nonzero(seen & mask)[0])
-                raise UserError(
-                    f"vertex {at} is in {key} and in an earlier mask. Put each vertex into one mask."
-                )
-            seen |= mask
+        for (first, a), (second, b) in itertools.combinations(masks.items(), 2):
+            if bool((both := a & b).any()):
+                at = int(torch.nonzero(both)[0])
+                raise UserError(f"vertex {at} is in {first} and in {second}. Put each vertex into one mask.")
 
 
 def check_csr(indptr: Tensor, indices: Tensor) -> None:

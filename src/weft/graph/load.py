@@ -37,7 +37,7 @@ def load(spec: str | Path, data_dir: str | Path | None = None) -> Graph:
         sbm:nodes=20000,classes=8     a generator and its arguments; the bare name takes the defaults
         g.weft, soc.txt.gz, a.mtx     a store (checksums are verified) or a file, by its ending
         planetoid/Cora                a folder of Planetoid files
-        cora                          a data set under `data_dir`, else under $WEFT_DATA; capitals don't matter
+        cora                          a data set under `data_dir`, else $WEFT_DATA; capitals don't matter
 
     >>> load("karate")
     Graph(karate: 34 vertices, 156 arcs, 34 features, 2 classes)
@@ -46,7 +46,7 @@ def load(spec: str | Path, data_dir: str | Path | None = None) -> Graph:
     >>> load("kroneker:scale=4")
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: unknown generator 'kroneker'. Did you mean 'kronecker'? Known: bter, er, karate, kronecker, sbm.
+    weft.errors.UserError: unknown generator 'kroneker'. Did you mean 'kronecker'? Known: bter, er, ...
     """
     text = str(spec)
     path = Path(text)
@@ -68,8 +68,8 @@ def generate(name: str, arguments: dict[str, Any]) -> Graph:
     >>> generate("er", {"nodes": 10, "dgree": 3})
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: unknown argument of er 'dgree'. Did you mean 'degree'? Known: nodes, degree, seed, directed, features, classes.
-    """  # noqa: E501
+    weft.errors.UserError: unknown argument of er 'dgree'. Did you mean 'degree'? Known: nodes, degree, ...
+    """
     if name not in GENERATORS:
         raise unknown("generator", name, GENERATORS)
     known = _parameters(name)

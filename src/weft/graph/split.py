@@ -36,9 +36,8 @@ def split(graph: Graph, train: float | int = 0.6, val: float | int = 0.2, seed: 
     rest = order[~np.isin(order, chosen)]
     held = int(val) if _is_count(val, "val") else round(val * len(order))
     if held > len(rest):
-        raise UserError(
-            f"train={train} and val={val} ask for {len(chosen) + held} of {len(order)} labelled vertices. Lower them."
-        )
+        asked = f"{len(chosen) + held} of {len(order)} labelled vertices"
+        raise UserError(f"train={train} and val={val} ask for {asked}. Lower them.")
     parts = (chosen, rest[:held], rest[held:])
     masks = {key: _mask(len(labels), part) for key, part in zip(("train", "val", "test"), parts, strict=True)}
     return graph.replace(**{f"{key}_mask": mask for key, mask in masks.items()})

@@ -1,12 +1,12 @@
 """The `.weft` store: a graph in one file, memory-mapped, checked.
 
-    0       magic (8 bytes), version, checksum of the header, place and length of the header; padded to 64 bytes
+    0       magic, version, checksum of the header, place and length of the header; padded to 64 bytes
     64      sections, one a tensor, each at a multiple of 64 bytes, little-endian, row by row
     ...     header, JSON: name, classes, and for each section its name, type, shape, place and checksum
 
-The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the whole
-file once. A rank that wants only its rows opens with `verify=False`: then every row it reads is still checked
-for form (range, order, finite numbers), so that a damaged file cannot lead a kernel astray.
+The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the
+whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`: the rows
+it reads are still checked for ids in range and finite numbers, so a damaged file cannot lead a kernel astray.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from weft.errors import UserError
 from weft.graph.graph import MASKS, Graph, index_dtype
-from weft.graph.limits import check_fits
+from weft.graph.guard import about, check_fits
 
 MAGIC = b"\x93WEFT\r\n\x1a"  # as PNG's: a transfer that alters line ends spoils it
 VERSION = 1
@@ -37,6 +37,7 @@ _PREAMBLE = struct.Struct("<8sIIQQ")
 _ALIGN = 64
 _MAX_HEADER = 1 << 20
 _CHUNK = 1 << 24
+_ARCS: tuple[str, ...] = ("indices", "weights")
 _TYPES = {
     "indptr": ("<i8",),
     "indices": ("<i4", "<i8"),
@@ -96,7 +97,7 @@ class Rows:
     rows      [r] int64          which vertices
     indptr    [r+1] int64        row k is indices[indptr[k] : indptr[k+1]]
     indices   [nnz_r]            in-neighbours, numbered as in the whole graph of `num_nodes` vertices
-    weights   [nnz_r], features [r, f], labels [r] or [r, c], masks [r], ids [r]: None where the store has none
+    weights   [nnz_r], features [r, f], labels [r] or [r, c], masks [r], ids [r]; None where there are none
     """
 
     rows: Tensor
@@ -176,7 +177,7 @@ class Store:
 
     def graph(self) -> Graph:
         """The whole graph over memory-mapped tensors; its values are validated as everywhere."""
-        with self._named():
+        with about(self.path):
             tensors = {key: torch.from_numpy(self._map(key)) for key in self._sections}
             for key, tensor in tensors.items():
                 self._check_bool(key, tensor)
@@ -184,7 +185,7 @@ class Store:
 
     def rows(self, lo: int | Tensor | Any, hi: int | None = None) -> Rows:
         """Rows lo..hi-1, or those that a list of vertices names; nothing else is read from the file."""
-        with self._named():
+        with about(self.path):
             if hi is not None:
                 if not 0 <= lo <= hi <= self.num_nodes:
                     raise UserError(
@@ -201,11 +202,7 @@ class Store:
         pointers = np.array(self._map("indptr")[lo : hi + 1])
         self._check_pointers(pointers[:-1], pointers[1:])
         first, last = int(pointers[0]), int(pointers[-1])
-        arcs = {
-            key: np.array(self._map(key)[first:last])
-            for key in ("indices", "weights")
-            if key in self._sections
-        }
+        arcs = {key: np.array(self._map(key)[first:last]) for key in _ARCS if key in self._sections}
         return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi))
 
     def _pick(self, wanted: Tensor) -> Rows:
@@ -217,7 +214,7 @@ class Store:
         np.cumsum(ends - starts, out=indptr[1:])
         check_fits(16 * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
         places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
-        arcs = {key: self._map(key)[places] for key in ("indices", "weights") if key in self._sections}
+        arcs = {key: np.array(self._map(key)[places]) for key in _ARCS if key in self._sections}
         return self._rows(rows, indptr, arcs, rows)
 
     def _rows(
@@ -246,7 +243,7 @@ class Store:
         )
 
     def _check_pointers(self, starts: np.ndarray, ends: np.ndarray) -> None:
-        if len(starts) and not (0 <= starts.min() and (starts <= ends).all() and ends.max() <= self.num_arcs):
+        if len(starts) and not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= self.num_arcs):
             raise UserError("indptr is damaged. Write the store again.")
 
     def _check_bool(self, key: str, tensor: Tensor) -> None:
@@ -259,13 +256,6 @@ class Store:
             return np.zeros(section.shape, dtype=section.dtype)
         # Mode "c": pages come from the file, a stray write would stay private to this process.
         return np.memmap(self.path, section.dtype, "c", section.offset, section.shape)
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except UserError as error:
-            raise UserError(f"{self.path}: {error}") from None
 
 
 # Writing
@@ -344,7 +334,7 @@ def _read_header(path: Path) -> dict[str, Any]:
             _, version, crc, offset, length = _PREAMBLE.unpack(start)
             if version > VERSION:
                 raise UserError(
-                    f"{path} has store version {version}, newer than this weft reads ({VERSION}). Upgrade weft."
+                    f"{path} has store version {version}; this weft reads up to {VERSION}. Upgrade weft."
                 )
             if offset + length > size:
                 raise _truncated(path)

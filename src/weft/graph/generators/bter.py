@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.errors import UserError
-from weft.graph.generators.common import check_arcs, furnish, positive, undirected
+from weft.graph.generators.common import check_arcs, furnish, generator, positive, undirected
 from weft.graph.graph import Graph
 
 
@@ -27,11 +27,11 @@ def bter(
         degrees[d]      number of vertices that shall have degree d
         clustering[d]   mean share of closed triangles at vertices of degree d; one number serves all
 
-    *Blocks*: vertices of degree 2 and more, in order of degree, fall into blocks of d+1, d the smallest degree
-    inside; each pair of a block is joined with probability ρ = clustering[d]^(1/3), so that ρ³ of the triangles
-    close. *Excess*: the stubs that a vertex then still lacks are paired at random over the whole graph. (Chung
-    and Lu's expected arcs, but drawn as stubs: degrees come out right except where a pair is a loop or a
-    duplicate, and degree 1 needs no correction.) Vertex labels are permuted.
+    *Blocks*: vertices of degree 2 and more, in order of degree, fall into blocks of d+1, d the smallest
+    degree inside; each pair of a block is joined with probability ρ = clustering[d]^(1/3), so that ρ³ of the
+    triangles close. *Excess*: the stubs that a vertex then still lacks are paired at random over the whole
+    graph. (Chung and Lu's expected arcs, but drawn as stubs: degrees come out right except where a pair is a
+    loop or a duplicate, and degree 1 needs no correction.) Vertex labels are permuted.
 
     Without `degrees`, `power_law(nodes, degree, max_degree)` gives them.
 
@@ -43,7 +43,7 @@ def bter(
     n = int(counts.sum())
     wanted = np.repeat(np.arange(len(counts)), counts)  # ascending
     check_arcs(n, int(wanted.sum()))
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
 
     # Blocks
     first = int(np.searchsorted(wanted, 2))

@@ -7,8 +7,21 @@ import torch
 
 from weft.errors import UserError
 from weft.graph.graph import Graph
-from weft.graph.limits import check_fits
+from weft.graph.guard import check_fits
 from weft.graph.split import split
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The source of random numbers for a seed.
+
+    >>> generator(-1)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: seed=-1 is negative. Use 0 or more.
+    """
+    if seed < 0:
+        raise UserError(f"seed={seed} is negative. Use 0 or more.")
+    return np.random.default_rng(seed)
 
 
 def distinct(rng: np.random.Generator, population: int, count: int) -> np.ndarray:
@@ -17,6 +30,8 @@ def distinct(rng: np.random.Generator, population: int, count: int) -> np.ndarra
     >>> distinct(np.random.default_rng(0), 5, 5).tolist()
     [0, 1, 2, 3, 4]
     """
+    if not count:
+        return np.zeros(0, dtype=np.int64)
     if population < 4 * count:
         return np.sort(rng.permutation(population)[:count])
     drawn = np.unique(rng.integers(population, size=count + count // 8 + 16))
@@ -56,15 +71,15 @@ def furnish(graph: Graph, features: int, classes: int, rng: np.random.Generator)
 
 
 def positive(key: str, value: float, least: float = 1) -> None:
-    """Refuse a size below `least`.
+    """Refuse a size below `least`, or without end.
 
     >>> positive("nodes", 0)
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: nodes=0 is too small. Use 1 or more.
+    weft.errors.UserError: nodes=0 is no such size. Use 1 or more.
     """
-    if not value >= least:
-        raise UserError(f"{key}={value} is too small. Use {least} or more.")
+    if not least <= value < float("inf"):
+        raise UserError(f"{key}={value} is no such size. Use {least} or more.")
 
 
 def fraction(key: str, value: float) -> None:

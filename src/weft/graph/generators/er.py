@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.graph.generators.common import check_arcs, distinct, furnish, positive, undirected
+from weft.graph.generators.common import check_arcs, distinct, furnish, generator, positive, undirected
 from weft.graph.graph import Graph
 
 
@@ -29,7 +29,7 @@ def er(
     positive("degree", degree, least=0)
     n = nodes
     check_arcs(n, n * min(degree, n))
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     pairs = n * (n - 1) if directed else n * (n - 1) // 2
     p = min(1.0, degree / max(n - 1, 1))
     chosen = distinct(rng, pairs, int(rng.binomial(pairs, p)))

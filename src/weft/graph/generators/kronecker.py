@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.errors import UserError
-from weft.graph.generators.common import check_arcs, furnish, positive, undirected
+from weft.graph.generators.common import check_arcs, furnish, generator, positive, undirected
 from weft.graph.graph import Graph
 
 A, B, C = 0.57, 0.19, 0.19  # Graph500's corner probabilities; D is the rest
@@ -35,14 +35,14 @@ def kronecker(
     >>> kronecker(nodes=1000)
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: kronecker needs a power of two of vertices; nodes=1000 is none. Use nodes=512 or nodes=1024.
+    weft.errors.UserError: kronecker needs a power of two; nodes=1000 is none. Use nodes=512 or nodes=1024.
     """
     scale = _scale(scale, nodes)
     positive("degree", degree, least=0)
     n = 1 << scale
     draws = round(n * degree if directed else n * degree / 2)
     check_arcs(n, n * degree)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     u, v = _rmat(rng, scale, draws)
     names = rng.permutation(n)
     u, v = names[u], names[v]
@@ -79,8 +79,7 @@ def _scale(scale: int | None, nodes: int | None) -> int:
     below = 1 << (nodes.bit_length() - 1)
     if below != nodes:
         raise UserError(
-            f"kronecker needs a power of two of vertices; nodes={nodes} is none. "
-            f"Use nodes={below} or nodes={2 * below}."
+            f"kronecker needs a power of two; nodes={nodes} is none. Use nodes={below} or nodes={2 * below}."
         )
     implied = below.bit_length() - 1
     if scale is not None and scale != implied:

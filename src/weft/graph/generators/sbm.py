@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from weft.errors import UserError
-from weft.graph.generators.common import check_arcs, fraction, positive, undirected
+from weft.graph.generators.common import check_arcs, fraction, generator, positive, undirected
 from weft.graph.graph import Graph
-from weft.graph.limits import check_fits
+from weft.graph.guard import check_fits
 from weft.graph.split import split
 
 
@@ -44,7 +44,7 @@ def sbm(
         raise UserError(f"nodes={nodes} is too few for classes={classes}. Use {2 * classes} nodes or more.")
     check_arcs(nodes, nodes * degree)
     check_fits(8 * nodes * features, f"features of width {features}")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
 
     labels = rng.permutation(np.arange(nodes) % classes)
     members = np.argsort(labels, kind="stable")  # vertices class by class

@@ -1,4 +1,4 @@
-"""Graphs out of files that others wrote. Files are untrusted: sizes are checked before anything is allocated."""
+"""Graphs out of files that others wrote, one format a file of this folder. Files are untrusted."""
 
 from weft.graph.readers.edge_list import read_edge_list
 from weft.graph.readers.matrix_market import read_matrix_market

@@ -12,7 +12,7 @@ import torch
 
 from weft.errors import UserError
 from weft.graph.graph import Graph
-from weft.graph.limits import check_fits
+from weft.graph.guard import about, check_fits
 from weft.graph.readers.files import read_bytes, stem
 
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%][^\n]*(?:\n|\Z)")
@@ -27,8 +27,8 @@ def read_edge_list(path: str | Path, undirected: bool | None = None, num_nodes: 
 
     A first line without any number is a header and skipped. Each arc goes source → target. With
     `undirected` both directions are stored; None asks the comments, as SNAP writes "# Undirected graph".
-    Ids that do not fill 0..n-1 are compacted in ascending order and kept in `Graph.ids`; where `num_nodes` or a
-    comment "# Nodes: n" says that n is larger than every id, ids stay, and vertices without arcs count.
+    Ids that do not fill 0..n-1 are compacted in ascending order and kept in `Graph.ids`; where `num_nodes` or
+    a comment "# Nodes: n" says that n is larger than every id, ids stay, and vertices without arcs count.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +60,8 @@ def read_edge_list(path: str | Path, undirected: bool | None = None, num_nodes: 
         n = top + 1 if ids is None else len(ids)
     check_fits(8 * (n + 1), f"{path}: {n} vertices")
     kept = None if ids is None else torch.from_numpy(ids)
-    graph = Graph.from_arcs(source, target, n, weights, ids=kept, name=stem(path))
+    with about(path):
+        graph = Graph.from_arcs(source, target, n, weights, ids=kept, name=stem(path))
     return graph.symmetrised() if undirected else graph
 
 
@@ -158,7 +159,7 @@ def _fault(data: bytes, path: str | Path, otherwise: str = "") -> UserError:
             )
             return UserError(f"{where}: {len(words)} columns in {_show(text)}. Give {need}.")
         for word in words[:2]:
-            if not re.fullmatch(rb"[+-]?\d+", word):
+            if not re.fullmatch(rb"-?\d+", word):
                 return UserError(
                     f"{where}: id {_show(word)} is not a whole number. Number the vertices from 0."
                 )

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from weft.errors import UserError
-from weft.graph.limits import machine_bytes
+from weft.graph.guard import machine_bytes
 
 _CHUNK = 1 << 24
 

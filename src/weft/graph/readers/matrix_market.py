@@ -10,7 +10,7 @@ import scipy.io
 
 from weft.errors import UserError
 from weft.graph.graph import Graph
-from weft.graph.limits import check_fits
+from weft.graph.guard import about, check_fits
 from weft.graph.readers.files import read_bytes, stem
 
 _FIELDS = ("pattern", "real", "integer", "double", "unsigned-integer")
@@ -38,7 +38,8 @@ def read_matrix_market(path: str | Path) -> Graph:
         ) from None
     coo = matrix.tocoo()
     weights = None if field == "pattern" else coo.data.astype(np.float32)
-    return Graph.from_arcs(coo.row, coo.col, coo.shape[0], weights, name=stem(path))
+    with about(path):
+        return Graph.from_arcs(coo.row, coo.col, coo.shape[0], weights, name=stem(path))
 
 
 def _check_head(data: bytes, path: str | Path) -> str:

@@ -13,18 +13,19 @@ import torch
 
 from weft.errors import UserError
 from weft.graph.graph import MASKS, Graph, check_index_pointer
-from weft.graph.limits import check_fits
+from weft.graph.guard import about, check_fits
 from weft.graph.readers.files import existing_file, stem
 
 
 def read_npz(path: str | Path) -> Graph:
     """The graph of an npz file. Two layouts are known; what stands in brackets may be missing.
 
-        adj_indptr, adj_indices, [adj_data], [shape], [attr_indptr, attr_indices, attr_data, attr_shape], [labels]
-        indptr, indices, [data], [shape], [features], [labels], [train_mask, val_mask, test_mask]
+        adj_indptr, adj_indices, [adj_data], [shape], [labels], [attr_indptr, attr_indices, attr_data and
+                                                                 attr_shape: features as CSR]
+        indptr, indices, [data], [shape], [labels], [features], [train_mask, val_mask, test_mask]
 
-    Entry (i, j) of the matrix is the arc i → j, as scipy's csgraph and PyG read it; so the rows of the file are
-    out-neighbours, and those of the graph, which are in-neighbours, are its columns. Arcs stay as stored:
+    Entry (i, j) of the matrix is the arc i → j, as scipy's csgraph and PyG read it; so the file's rows are
+    out-neighbours, and its columns become the graph's rows, the in-neighbours. Arcs stay as stored:
     `symmetrised()` makes them undirected. No pickle is ever read.
 
     >>> import tempfile
@@ -49,7 +50,7 @@ def read_npz(path: str | Path) -> Graph:
             raise UserError(f"{path} is {rows}x{cols}, not square. A graph needs as many rows as columns.")
         if rows != n:
             raise UserError(f"{path}: shape says {rows} vertices, indptr {n}. Correct the file.")
-    with _named(path):
+    with about(path):
         check_index_pointer(torch.from_numpy(indptr), len(indices))
         source = np.repeat(np.arange(n), np.diff(indptr))
         graph = Graph.from_arcs(source, indices, n, arrays.get(prefix + "data"), name=stem(path))
@@ -131,20 +132,6 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str | Path) -
             raise UserError(f"{shown}: {info.filename} announces more than it holds. Fetch or save it again.")
     with archive.open(info) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
-
-
-class _named:
-    """Put the file's name before a `UserError` raised inside."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, UserError) and not str(error).startswith(str(self.path)):
-            raise UserError(f"{self.path}: {error}") from None
 
 
 def _get(arrays: dict[str, np.ndarray], key: str, path: str | Path) -> np.ndarray:

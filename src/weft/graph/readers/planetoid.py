@@ -14,7 +14,7 @@ import torch
 
 from weft.errors import UserError
 from weft.graph.graph import Graph
-from weft.graph.limits import check_fits
+from weft.graph.guard import check_fits
 from weft.graph.readers.files import existing_file, read_bytes
 
 _PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph")
@@ -27,8 +27,8 @@ def read_planetoid(folder: str | Path) -> Graph:
         arcs      both directions of each pair in `graph`, once; self-loops left out
         split     train: the rows of y; val: the next 500; test: test.index
 
-    Vertices that test.index skips (CiteSeer has some) are unlabelled. The files are pickles; the reader admits
-    numpy arrays, csr_matrix, defaultdict and list, as inert records, and refuses everything else.
+    Vertices that test.index skips (CiteSeer has some) are unlabelled. The files are pickles; the reader
+    admits numpy arrays, csr_matrix, defaultdict and list, as inert records, and refuses everything else.
 
     >>> read_planetoid("no/such/folder")
     Traceback (most recent call last):
@@ -187,6 +187,8 @@ def _matrix(record: Any, path: Path) -> np.ndarray:
     """[rows, columns] of numbers from the record of an array or of a csr_matrix."""
     try:
         matrix = _dense(record, path) if isinstance(record, _Csr) else _plain(record)
+    except UserError:
+        raise
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):
         raise UserError(f"{path} holds no sound matrix. Fetch it again.") from None
     if matrix.ndim != 2:

@@ -13,8 +13,8 @@ from weft.graph.graph import MASKS, Graph
 def from_pyg(data: Any, name: str = "pyg") -> Graph:
     """The graph of a PyG `Data`: edge_index [2, nnz] is (source, target), so row = target.
 
-        x → features, y → labels ([n], [n, 1] or [n, c] for many), edge_weight or a 1-wide edge_attr → weights,
-        train_mask, val_mask, test_mask [n] → the same
+        x → features, y → labels ([n], [n, 1] or [n, c] for many), train_mask, val_mask, test_mask → same,
+        edge_weight or an edge_attr of width 1 → weights
 
     An arc given twice is merged, its weights summed.
 

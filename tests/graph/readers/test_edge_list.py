@@ -1,0 +1,153 @@
+"""Edge lists: separators, comments, ids, weights, and each way to get a line wrong."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weft.errors import UserError
+from weft.graph import Graph, read_edge_list
+
+
+@pytest.fixture
+def put(tmp_path: Path):
+    def write(text: str, name: str = "g.txt") -> Path:
+        path = tmp_path / name
+        data = text.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+def arcs(g: Graph) -> list[tuple[int, int]]:
+    """(source, target) in the file's own ids."""
+    ids = torch.arange(g.num_nodes) if g.ids is None else g.ids
+    return sorted(zip(ids[g.indices.long()].tolist(), ids[g.rows].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\t1\n0\t2\n2\t1\n",
+        "0 1\n0 2\n2 1",
+        "0,1\n0,2\n2,1\n",
+        "0, 1\n0, 2\n2, 1\n",
+        "source,target\n0,1\n0,2\n2,1\n",
+        "# a\n% b\n0 1\r\n0 2\r\n2 1\r\n",
+        "0 1\n# between\n0 2\n  % indented\n2 1\n# last",
+        "  0   1\n0 \t2  \n\n2 1 \n   \n",
+        "0\t1\n0 2\n2\t\t1\n",
+        "\ufeff0 1\n0 2\n2 1\n0 2\n",
+        "FromNodeId\tToNodeId\n0\t1\n0\t2\n2\t1\n",
+        "\n\n0 1\n0 2\n2 1\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["g.txt", "g.csv.gz"])
+def test_every_way_to_write_three_arcs_gives_the_same_graph(put, text: str, name: str) -> None:
+    g = read_edge_list(put(text, name))
+    assert arcs(g) == [(0, 1), (0, 2), (2, 1)]
+    assert g.ids is None
+    assert g.name == "g"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 30)), min_size=1, max_size=40),
+    st.sampled_from(["\t", " ", ","]),
+    st.booleans(),
+)
+def test_ids_are_compacted_in_order_and_kept(
+    put, pairs: list[tuple[int, int]], sep: str, small: bool
+) -> None:
+    pairs = [(s % 50 if small else s, t) for s, t in pairs]
+    g = read_edge_list(put("".join(f"{s}{sep}{t}\n" for s, t in pairs)))
+    assert arcs(g) == sorted(set(pairs))
+    names = sorted({v for pair in pairs for v in pair})
+    assert g.num_nodes == len(names)
+    assert g.ids is None if names == list(range(len(names))) else g.ids.tolist() == names
+
+
+def test_a_third_column_is_the_weight_and_duplicates_add_up(put) -> None:
+    g = read_edge_list(put("0 1 0.5\n0 1 2\n1 0 1e-1\n"))
+    assert g.weights.tolist() == pytest.approx([0.1, 2.5])
+    assert g.weights.dtype == torch.float32
+
+
+def test_undirected_follows_the_comment_unless_told(put) -> None:
+    path = put("# Undirected graph: dblp\n0 1\n1 2\n")
+    assert read_edge_list(path).num_arcs == 4
+    assert read_edge_list(path, undirected=False).num_arcs == 2
+    path = put("# Directed graph: not the undirected graph\n0 1\n1 2\n")
+    assert read_edge_list(path).num_arcs == 2
+    assert read_edge_list(path, undirected=True).num_arcs == 4
+
+
+def test_a_stated_number_of_vertices_keeps_ids_and_lonely_vertices(put) -> None:
+    assert read_edge_list(put("# Nodes: 9 Edges: 1\n1 3\n")).num_nodes == 9
+    assert read_edge_list(put("1 3\n"), num_nodes=5).num_nodes == 5
+    g = read_edge_list(put("# Nodes: 2 Edges: 1\n1 3\n"))  # com-dblp: fewer vertices than the largest id
+    assert (g.num_nodes, g.ids.tolist()) == (2, [1, 3])
+    with pytest.raises(UserError, match="vertex id 3 is out of range for 3 vertices"):
+        read_edge_list(put("1 3\n"), num_nodes=3)
+    with pytest.raises(UserError, match="GB needed"):
+        read_edge_list(put("# Nodes: 999999999999999 Edges: 1\n1 3\n"))
+
+
+def test_a_file_of_comments_is_a_graph_without_vertices(put) -> None:
+    assert read_edge_list(put("# nothing\n")).num_nodes == 0
+    assert read_edge_list(put("")).num_nodes == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 1\n0 x7\n", "line 2: id 'x7' is not a whole number"),
+        ("# c\n0 1\n# d\n\n1.5 2\n", "line 5: id '1.5' is not a whole number"),
+        ("0 1\n2 -4\n", "line 2: id '-4' is negative"),
+        ("# c\n-1\t2\n", "line 2: id '-1' is negative"),
+        ("0 1\n0\n", "line 2: 1 columns in '0'"),
+        ("0 1\n0 1 2\n", "line 2: 3 columns in '0 1 2'. Give 2, as above"),
+        ("0 1 2 3\n", "line 1: 4 columns"),
+        ("5\n", "line 1: 1 columns"),
+        ("0 1 1.0\n1 2 much\n", "line 2: weight 'much' is not a number"),
+        ("0,1\n,3\n", "line 2: id '' is not a whole number"),
+        ("0 1\n0 99999999999999999999\n", "line 2: id '99999999999999999999' does not fit"),
+        ("a,b\nc,d\n", "line 2: id 'c' is not a whole number"),
+        ("0 1 nan\n", "weight 0 is nan"),
+        ("0 1\n3 \x00\n", "not a text file"),
+        ("0 1\n2,3\n", "not an edge list"),
+    ],
+)
+def test_a_bad_line_is_named(put, text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_edge_list(put(text))
+    assert message in str(caught.value)
+    assert "g.txt" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_gzip_is_one_line(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(f"{i} {i + 1}\n" for i in range(1000)).encode())
+    path = tmp_path / "g.txt.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="truncated gzip"):
+        read_edge_list(path)
+    path.write_bytes(whole[:-8] + b"\0" * 8)
+    with pytest.raises(UserError, match="damaged gzip"):
+        read_edge_list(path)
+    path.write_bytes(whole[:20] + b"\xff" * 50 + whole[70:])
+    with pytest.raises(UserError, match="damaged gzip"):
+        read_edge_list(path)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no file"):
+        read_edge_list(tmp_path / "none.txt")
+    with pytest.raises(UserError, match="is a folder"):
+        read_edge_list(tmp_path)
