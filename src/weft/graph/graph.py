@@ -458,7 +458,8 @@ def _as_weights(weights: Any, count: int) -> np.ndarray:
     if array.dtype.kind not in "fiub":
         raise UserError(f"weights are {array.dtype}. Give real numbers.")
     if isinstance(weights, list) or array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float32)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
+            array = array.astype(np.float32)
     if array.shape != (count,):
         raise UserError(
             f"{'x'.join(map(str, array.shape))} weights for {count} arcs. Give one weight an arc."

@@ -56,13 +56,13 @@ def accuracy(g: Graph, propagate: bool) -> float:
 def test_arcs_make_the_default_learnable_and_features_alone_do_not() -> None:
     g = sbm(nodes=4000)
     with_arcs, without = accuracy(g, True), accuracy(g, False)
-    assert with_arcs > 0.85
-    assert 0.2 < without < 0.5  # chance is 0.125
+    assert with_arcs > 0.9
+    assert 0.15 < without < 0.5  # chance is 0.125
 
 
 def test_noise_and_homophily_make_it_harder() -> None:
     easy = accuracy(sbm(nodes=1500), True)
-    assert accuracy(sbm(nodes=1500, noise=4.0), True) < easy - 0.2
+    assert accuracy(sbm(nodes=1500, noise=4.0), True) < easy - 0.1
     assert accuracy(sbm(nodes=1500, homophily=0.25), True) < easy - 0.2
 
 

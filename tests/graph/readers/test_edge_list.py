@@ -120,6 +120,7 @@ def test_a_file_of_comments_is_a_graph_without_vertices(put) -> None:
         ("0 1\n0 99999999999999999999\n", "line 2: id '99999999999999999999' does not fit"),
         ("a,b\nc,d\n", "line 2: id 'c' is not a whole number"),
         ("0 1 nan\n", "weight 0 is nan"),
+        ("0 1 1e99\n", "weight 0 is inf"),
         ("0 1\n3 \x00\n", "not a text file"),
         ("0 1\n2,3\n", "not an edge list"),
     ],

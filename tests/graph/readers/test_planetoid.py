@@ -105,6 +105,8 @@ def spoiled_csr(**changes: np.ndarray) -> sp.csr_matrix:
         ({"x": b"not a pickle"}, "damaged pickle"),
         ({"x": b""}, "damaged pickle"),
         ({"x": b"\x80\x02P123\n."}, "outside object"),
+        ({"x": b"\x80\x02Nr\xff\xff\xff\xff."}, "no sound matrix"),  # a memo of 2³² places: not made
+        ({"x": b"\x80\x05\x96\x00\x00\x00\x00\x10\x00\x00\x00."}, "damaged pickle"),  # a bytearray of 64 GB
         ({"y": b"]."}, "no sound matrix"),
         ({"y": b"cnumpy\nndarray\n."}, "no sound matrix"),
         ({"y": np.array([["a"]], dtype=object)}, "no sound matrix"),

@@ -16,7 +16,7 @@ def sbm(
     nodes: int = 10_000,
     classes: int = 8,
     degree: float = 12,
-    homophily: float = 0.6,
+    homophily: float = 0.7,
     features: int = 64,
     noise: float = 1.0,
     seed: int = 0,
@@ -30,10 +30,10 @@ def sbm(
         features   x_i = μ_class(i) + noise·ε,  |μ| = 1,  ε ~ N(0, I)
 
     More noise or less homophily is harder; homophily = 1/classes makes the arcs useless. On the defaults a
-    2-layer GCN classifies nearly all of the test set, a network that sees only the features about a third.
+    2-layer GCN gets some 95 % of the test set right, a network that sees only the features some 25 %.
 
     >>> sbm(nodes=1000, classes=4)
-    Graph(sbm: 1000 vertices, 11852 arcs, 64 features, 4 classes)
+    Graph(sbm: 1000 vertices, 11824 arcs, 64 features, 4 classes)
     """
     positive("classes", classes, least=2)
     positive("features", features)

@@ -88,7 +88,8 @@ def _dense_features(arrays: dict[str, np.ndarray], n: int, path: str | Path) -> 
         raise UserError(f"feature column {wild} is out of range for width {width}. Correct the file.")
     check_fits(4 * n * width, f"{path}: features {n}x{width}")
     dense = np.zeros((n, width), dtype=np.float32)
-    dense[np.repeat(np.arange(n), np.diff(indptr)), columns] = values
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
+        dense[np.repeat(np.arange(n), np.diff(indptr)), columns] = values
     return dense
 
 
@@ -105,6 +106,7 @@ def _arrays(path: Path, shown: str | Path) -> dict[str, np.ndarray]:
     except UserError:
         raise
     except (
+        RuntimeError,
         zipfile.BadZipFile,
         zlib.error,
         EOFError,

@@ -38,15 +38,12 @@ def read_planetoid(folder: str | Path) -> Graph:
     folder, name = _find(Path(folder))
     paths = {part: folder / f"ind.{name}.{part}" for part in _PARTS}
     raw = {part: _unpickle(path) for part, path in paths.items()}
+    x, y, tx, ty, allx, ally = (_matrix(raw[part], paths[part]) for part in _PARTS[:-1])
     test = _test_index(folder / f"ind.{name}.test.index")
-    ally, ty = _matrix(raw["ally"], paths["ally"]), _matrix(raw["ty"], paths["ty"])
-    allx, tx = _matrix(raw["allx"], paths["allx"]), _matrix(raw["tx"], paths["tx"])
-    train = len(_matrix(raw["y"], paths["y"]))
-
-    known = len(allx)
+    train, known = len(y), len(allx)
     n = max(known, int(test.max(initial=-1)) + 1)
-    agree = len(ally) == known and len(test) == len(tx) == len(ty) and train <= known
-    agree = agree and allx.shape[1] == tx.shape[1] and ally.shape[1] == ty.shape[1]
+    agree = len(ally) == known and len(test) == len(tx) == len(ty) and len(x) == train <= known
+    agree = agree and x.shape[1] == allx.shape[1] == tx.shape[1] and ally.shape[1] == ty.shape[1]
     if not agree or (len(test) and test.min() < known) or n > known + 100 * (len(test) + 1):
         raise UserError(f"the parts of {folder}/ind.{name}.* do not fit together. Fetch all of them again.")
     check_fits(8 * n * allx.shape[1], f"{folder}: features {n}x{allx.shape[1]}")
@@ -160,7 +157,13 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """Python's own machine in Python: unlike the one in C, its memo does not grow to an index a file names."""
+
+    # A bytearray is allocated at the length that the file announces; these files have none.
+    dispatch = dict(pickle._Unpickler.dispatch)  # noqa: RUF012
+    del dispatch[pickle.BYTEARRAY8[0]]
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ADMITTED[module, name]
@@ -226,5 +229,6 @@ def _dense(record: _Csr, path: Path) -> np.ndarray:
         raise ValueError("bad columns")
     check_fits(4 * rows * width, f"{path}: {rows}x{width} numbers")
     dense = np.zeros((rows, width), dtype=np.float32)
-    dense[np.repeat(np.arange(rows), np.diff(indptr)), columns] = values
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
+        dense[np.repeat(np.arange(rows), np.diff(indptr)), columns] = values
     return dense
