@@ -158,7 +158,7 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own machine in Python: unlike the one in C, its memo does not grow to an index a file names."""
+    """Python's own machine in Python: unlike the one in C, its memo does not grow to an index in the file."""
 
     # A bytearray is allocated at the length that the file announces; these files have none.
     dispatch = dict(pickle._Unpickler.dispatch)  # noqa: RUF012
