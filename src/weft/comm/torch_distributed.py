@@ -1,0 +1,252 @@
+"""The engine `torch`: torch.distributed's process groups, NCCL on GPUs and gloo on CPUs.
+
+Gloo has no uneven all-gather and no reduce-scatter that is better than an all-reduce; they are built here from
+broadcasts and from an all-to-all with a sum in the order of ranks. Groups are made directly from the store, which
+keeps `torch.distributed`'s global state, and its ordering of ranks, out of the way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from weft.comm import ledger
+from weft.comm.communicator import Communicator, PeerLost, Work
+from weft.comm.ledger import RankState
+
+_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+_FOREVER = timedelta(days=30)  # how long to wait is the watchdog's business
+
+
+class TorchWork:
+    """The pieces of one operation, and what to do when they are there."""
+
+    __slots__ = ("finish", "keep", "works")
+
+    def __init__(
+        self, works: list[Any], keep: tuple[Any, ...], finish: Callable[[], object] | None = None
+    ) -> None:
+        self.works = works
+        self.keep = keep
+        self.finish = finish
+
+    def wait(self) -> None:
+        try:
+            for work in self.works:
+                work.wait()
+        except RuntimeError as error:
+            raise PeerLost(f"a message did not arrive: {str(error).splitlines()[0]}") from error
+        self._complete()
+
+    def test(self) -> bool:
+        if not all(work.is_completed() for work in self.works):
+            return False
+        self.wait()  # raises where a piece has failed
+        return True
+
+    def _complete(self) -> None:
+        if self.finish is not None:
+            self.finish()
+            self.finish = None
+
+
+class _Loop:
+    """A message of a rank to itself, which gloo and NCCL do not carry."""
+
+    def __init__(self) -> None:
+        self.arrived = False
+
+    def wait(self) -> None:
+        if not self.arrived:
+            raise RuntimeError("a receive from the rank itself is waited for before the send is posted")
+
+    def is_completed(self) -> bool:
+        return self.arrived
+
+
+class TorchCommunicator(Communicator):
+    """A communicator on top of a torch process group."""
+
+    engine = "torch"
+
+    def __init__(
+        self,
+        store: Any,
+        prefix: str,
+        rank: int,
+        size: int,
+        device: torch.device,
+        state: RankState,
+        name: str,
+    ) -> None:
+        super().__init__(rank, size, device, state, name)
+        self._store = store
+        self._prefix = prefix
+        self._splits = 0
+        mine = dist.PrefixStore(prefix, store)
+        if device.type == "cuda":
+            self._group: Any = dist.ProcessGroupNCCL(mine, rank, size, _FOREVER)
+        else:
+            self._group = dist.ProcessGroupGloo(mine, rank, size, _FOREVER)
+        self._sent: dict[int, deque[Tensor]] = {}
+        self._expected: dict[int, deque[tuple[Tensor, _Loop]]] = {}
+
+    def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
+        return _end([self._start_broadcast(x, root)], (x,), blocking)
+
+    def _start_broadcast(self, x: Tensor, root: int) -> Any:
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        return self._group.broadcast([x], options)
+
+    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None:
+        # Gloo uses the tensor as scratch on every rank, so it gets one of its own.
+        scratch = x.clone() if out is None else _into(out, x)
+        options = dist.ReduceOptions()
+        options.reduceOp = _OPS[op]
+        options.rootRank = root
+        return _end([self._group.reduce([scratch], options)], (scratch,), blocking)
+
+    def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[op]
+        return _end([self._group.allreduce([_into(out, x)], options)], (out,), blocking)
+
+    def _reduce_scatter(
+        self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
+    ) -> Work | None:
+        own = counts[self.rank]
+        blocks = torch.empty((self.size, own), dtype=x.dtype, device=x.device)
+        work = self._group.alltoall_base(
+            blocks.view(-1), x.view(-1), [own] * self.size, counts, dist.AllToAllOptions()
+        )
+
+        def finish() -> None:
+            flat = out.view(-1)
+            flat.copy_(blocks[0])
+            for block in blocks[1:]:
+                if op == "sum":
+                    flat.add_(block)
+                elif op == "max":
+                    torch.maximum(flat, block, out=flat)
+                else:
+                    torch.minimum(flat, block, out=flat)
+
+        return _end([work], (x, blocks), blocking, finish)
+
+    def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None:
+        flat = out.view(-1)
+        if all(count == counts[0] for count in counts):
+            pieces = list(flat.split(counts[0]))
+            return _end([self._group.allgather([pieces], [x.view(-1)])], (x, out), blocking)
+        works, start = [], 0
+        for root, count in enumerate(counts):
+            piece = flat[start : start + count]
+            start += count
+            if root == self.rank:
+                piece.copy_(x.view(-1))
+            if count:
+                works.append(self._start_broadcast(piece, root))
+        return _end(works, (out,), blocking)
+
+    def _all_to_all(
+        self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
+    ) -> Work | None:
+        work = self._group.alltoall_base(out.view(-1), x.view(-1), receive, send, dist.AllToAllOptions())
+        return _end([work], (x, out), blocking)
+
+    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
+        if peer != self.rank:
+            return TorchWork([self._group.send([x.view(-1)], peer, tag)], (x,))
+        expected = self._expected.get(tag)
+        if expected:
+            target, loop = expected.popleft()
+            target.copy_(x)
+            loop.arrived = True
+        else:
+            self._sent.setdefault(tag, deque()).append(x.clone())
+        return None
+
+    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
+        if peer != self.rank:
+            return TorchWork([self._group.recv([x.view(-1)], peer, tag)], (x,))
+        sent = self._sent.get(tag)
+        if sent:
+            x.copy_(sent.popleft())
+            return None
+        loop = _Loop()
+        self._expected.setdefault(tag, deque()).append((x, loop))
+        return TorchWork([loop], (x,))
+
+    def _barrier(self, blocking: bool) -> Work | None:
+        # Not the group's own barrier: NCCL's guesses a device. A word summed over all is a barrier.
+        word = torch.zeros(1, dtype=torch.int32, device=self.device)
+        self._all_reduce(word, word, "sum", True)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return None
+
+    def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
+        mine = torch.tensor([-1 if color is None else color, key], dtype=torch.int64, device=self.device)
+        every = torch.empty(2 * self.size, dtype=torch.int64, device=self.device)
+        self._all_gather(mine, every, [2] * self.size, True)
+        self._splits += 1
+        if color is None:
+            return None
+        pairs = every.view(-1, 2).tolist()
+        members = sorted((k, rank) for rank, (c, k) in enumerate(pairs) if c == color)
+        place = members.index((key, self.rank))
+        prefix = f"{self._prefix}/{self._splits}.{color}"
+        return TorchCommunicator(self._store, prefix, place, len(members), self.device, self.state, name)
+
+    def _wait_any(self, works: Sequence[TorchWork]) -> int:
+        while True:  # gloo has no such call
+            for place, work in enumerate(works):
+                if work.test():
+                    return place
+            time.sleep(2e-5)
+
+
+def _into(out: Tensor, x: Tensor) -> Tensor:
+    if out.data_ptr() != x.data_ptr():
+        out.copy_(x)
+    return out
+
+
+def _end(
+    works: list[Any], keep: tuple[Any, ...], blocking: bool, finish: Callable[[], object] | None = None
+) -> Work | None:
+    work = TorchWork(works, keep, finish)
+    if blocking:
+        work.wait()
+        return None
+    return work
+
+
+def world() -> Communicator:
+    """The communicator of all ranks that weft or torchrun started."""
+    folder = os.environ.get("WEFT_RUN_DIR")
+    if folder is not None:
+        # A file in the job's private directory: no port is opened to find each other.
+        rank, size = int(os.environ["WEFT_RANK"]), int(os.environ["WEFT_RANKS"])
+        store: Any = dist.FileStore(str(Path(folder) / "store"), size)
+    elif dist.is_initialized():
+        rank, size = dist.get_rank(), dist.get_world_size()
+        store = dist.distributed_c10d._get_default_store()
+    else:
+        store, rank, size = next(dist.rendezvous("env://"))
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    return TorchCommunicator(store, "weft", rank, size, device, ledger.here(), "world")

@@ -1,0 +1,127 @@
+"""Where every rank waits, written by the ranks and read by the launcher.
+
+A job has one small file in its private directory, mapped by all: a slot a rank with the time at which it began to
+wait and the phase it waits in. Writing it costs well under a microsecond, and it can still be read when a rank
+hangs or is dead. Where there is no launcher (mpirun, srun, torchrun) each rank watches itself from a thread.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_SLOT = struct.Struct("<d96s")
+_NAME = 96
+
+
+class MappedSlot:
+    """One rank's slot in the file of the job, or in memory where there is none."""
+
+    def __init__(self, memory: mmap.mmap | bytearray, rank: int) -> None:
+        self._memory = memory
+        self._offset = rank * _SLOT.size
+
+    def enter(self, phase: str, name: str) -> None:
+        """This rank starts to wait."""
+        text = f"phase '{phase}' ({name})".encode()[:_NAME]
+        _SLOT.pack_into(self._memory, self._offset, time.monotonic(), text)
+
+    def leave(self) -> None:
+        """This rank goes on."""
+        self._memory[self._offset : self._offset + 8] = b"\0\0\0\0\0\0\0\0"
+
+    def read(self) -> tuple[float, str]:
+        """Since when, on the machine's monotonic clock (0: not waiting), and where."""
+        since, text = _SLOT.unpack_from(self._memory, self._offset)
+        return since, text.rstrip(b"\0").decode(errors="replace")
+
+
+def create(path: Path, ranks: int) -> list[MappedSlot]:
+    """The launcher's side: make the file, and read all slots.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     slots = create(Path(folder) / "slots", 2)
+    ...     join(Path(folder) / "slots", 1).enter("gather", "broadcast")
+    ...     print([slot.read()[1] for slot in slots])
+    ['', "phase 'gather' (broadcast)"]
+    """
+    path.write_bytes(bytes(ranks * _SLOT.size))
+    memory = _map(path)
+    return [MappedSlot(memory, rank) for rank in range(ranks)]
+
+
+def join(path: Path, rank: int) -> MappedSlot:
+    """A rank's side: its slot in the file."""
+    return MappedSlot(_map(path), rank)
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def stalled(slots: list[MappedSlot], seconds: float, finished: frozenset[int] = frozenset()) -> str | None:
+    """One line about the ranks, where one of them has waited longer than `seconds`; else None.
+
+    >>> slots = [MappedSlot(bytearray(300), rank) for rank in range(2)]
+    >>> slots[1].enter("gather", "broadcast")
+    >>> print(stalled(slots, seconds=60))
+    None
+    >>> print(stalled(slots, seconds=-1))
+    no progress for -1 s: rank 1 is waiting in phase 'gather' (broadcast); rank 0 is not in a message
+    """
+    now = time.monotonic()
+    states = [slot.read() for slot in slots]
+    if not any(since and now - since > seconds for since, _ in states):
+        return None
+    groups: dict[str, list[int]] = {}
+    for rank, (since, where) in enumerate(states):
+        if rank in finished:
+            text = "ended"
+        else:
+            text = f"waiting in {where}" if since else "not in a message"
+        groups.setdefault(text, []).append(rank)
+    # Those who wait first, because the reader looks for the phase.
+    order = sorted(groups, key=lambda text: not text.startswith("waiting"))
+    parts = [f"{name_ranks(groups[text])} {'is' if len(groups[text]) == 1 else 'are'} {text}" for text in order]
+    return f"no progress for {seconds:g} s: " + "; ".join(parts)
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """
+    >>> name_ranks([3]), name_ranks([0, 1, 2, 5])
+    ('rank 3', 'ranks 0-2, 5')
+    """
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
+
+
+def watch_self(rank: int, seconds: float, end: Callable[[], None] | None = None) -> MappedSlot:
+    """Watch this rank from a thread: after `seconds` of waiting, say where, and end the process."""
+    slot = MappedSlot(bytearray((rank + 1) * _SLOT.size), rank)
+
+    def look() -> None:
+        while True:
+            time.sleep(min(1.0, seconds / 4))
+            since, where = slot.read()
+            if since and time.monotonic() - since > seconds:
+                print(f"[rank {rank}] no progress for {seconds:g} s: waiting in {where}", file=sys.stderr, flush=True)
+                if end is not None:
+                    end()
+                os._exit(1)
+
+    threading.Thread(target=look, name="weft watchdog", daemon=True).start()
+    return slot
