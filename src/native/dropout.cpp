@@ -3,6 +3,10 @@
 // The generator is Philox4x32-10 (Salmon et al., SC'11). Columns go in blocks of 32: column c uses word
 // (c / 8) % 4 of counter ((c / 32) * 8 + c % 8, row low, row high, 0). So eight counters side by side give
 // 32 neighbouring columns with no shuffling, whatever the vector length.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "operators.h"
 #include "vector.h"
 
@@ -12,25 +16,50 @@ namespace {
 
 constexpr int kSide = 8, kBlock = 4 * kSide;
 
+// A 32-bit word in each 64-bit lane; what stands in a lane's upper half is never looked at.
+typedef uint64_t Words __attribute__((vector_size(kVectorBytes)));
+typedef uint32_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
+constexpr int kLane = kVectorBytes / 8, kVectors = kSide / kLane;
+
+// The full product of the lower halves.
+inline Words multiply(Words a, Words b) {
+#if defined(__AVX512F__)
+  return Words(_mm512_mul_epu32(__m512i(a), __m512i(b)));
+#elif defined(__AVX2__)
+  return Words(_mm256_mul_epu32(__m256i(a), __m256i(b)));
+#elif defined(__SSE2__)
+  return Words(_mm_mul_epu32(__m128i(a), __m128i(b)));
+#else
+  return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu);
+#endif
+}
+
 inline void philox(uint32_t first, uint64_t row, uint64_t key, uint32_t* word) {
-  uint32_t* c0 = word;
-  uint32_t* c1 = word + kSide;
-  uint32_t* c2 = word + 2 * kSide;
-  uint32_t* c3 = word + 3 * kSide;
-  for (int l = 0; l < kSide; ++l) {
-    c0[l] = first + uint32_t(l);
-    c1[l] = uint32_t(row);
-    c2[l] = uint32_t(row >> 32);
-    c3[l] = 0;
+  Words c0[kVectors], c1[kVectors], c2[kVectors], c3[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    uint64_t column[kLane];
+    for (int l = 0; l < kLane; ++l) column[l] = first + uint32_t(v * kLane + l);
+    c0[v] = load<Words>(column);
+    c1[v] = Words{} + (row & 0xFFFFFFFFu);
+    c2[v] = Words{} + (row >> 32);
+    c3[v] = Words{};
   }
+  const Words m0 = Words{} + 0xD2511F53u, m1 = Words{} + 0xCD9E8D57u;
   uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    for (int l = 0; l < kSide; ++l) {
-      const uint64_t p0 = uint64_t(0xD2511F53u) * c0[l], p1 = uint64_t(0xCD9E8D57u) * c2[l];
-      const uint32_t n0 = uint32_t(p1 >> 32) ^ c1[l] ^ k0, n2 = uint32_t(p0 >> 32) ^ c3[l] ^ k1;
-      c1[l] = uint32_t(p1), c3[l] = uint32_t(p0), c0[l] = n0, c2[l] = n2;
+    for (int v = 0; v < kVectors; ++v) {
+      const Words p0 = multiply(c0[v], m0), p1 = multiply(c2[v], m1);
+      c0[v] = (p1 >> 32) ^ c1[v] ^ uint64_t(k0);
+      c2[v] = (p0 >> 32) ^ c3[v] ^ uint64_t(k1);
+      c1[v] = p1, c3[v] = p0;
     }
     k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    store(word + v * kLane, __builtin_convertvector(c0[v], Narrow));
+    store(word + kSide + v * kLane, __builtin_convertvector(c1[v], Narrow));
+    store(word + 2 * kSide + v * kLane, __builtin_convertvector(c2[v], Narrow));
+    store(word + 3 * kSide + v * kLane, __builtin_convertvector(c3[v], Narrow));
   }
 }
 

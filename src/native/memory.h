@@ -8,4 +8,9 @@ namespace weft {
 // TLB less. A hint: nothing happens where the system has none.
 void advise_huge(void* p, size_t bytes);
 
+// Tells malloc to keep what is freed instead of giving it back to the system. Each epoch frees and asks
+// for the same large buffers; without this every one is mapped and zeroed anew (docs/log.md: half the
+// time of an epoch). Returns whether the system's malloc took it.
+bool keep_freed_memory();
+
 }  // namespace weft

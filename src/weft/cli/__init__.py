@@ -1,0 +1,64 @@
+"""Parse, build a config, call. One file a command; nothing here computes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ..errors import UserError, unknown
+
+COMMANDS = {
+    "train": "train a model on a graph",
+    "info": "describe a graph",
+    "generate": "make a graph and store it",
+    "convert": "turn a graph file into a memory-mapped store",
+    "bench": "measure: kernels, whole epochs against PyG",
+}
+"""Command → one line. Each lives in `weft/cli/<command>.py` as `run(arguments) -> exit status`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The `weft` command. A user's mistake is one line on standard error and exit status 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except UserError as error:
+        print(f"weft: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("weft: stopped.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as in `weft info g.weft | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        from .. import __version__
+
+        print(f"weft {__version__}")
+        return 0
+    command = arguments[0]
+    if command not in COMMANDS:
+        raise unknown("command", command, COMMANDS)
+    module = importlib.import_module(f".{command}", __name__)
+    return int(module.run(arguments[1:]))
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  weft {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    return f"""weft trains graph neural networks on graphs too big or too slow for one process.
+
+{rows}
+
+Start here:
+  weft train                              a built-in graph: progress bar, test accuracy
+  weft train cora --model sage            a data set under $WEFT_DATA
+  weft COMMAND --help                     options, with examples"""

@@ -96,3 +96,11 @@ def empty(*shape: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor
     if extension is not None and out.device.type == "cpu" and out.nbytes >= _HUGE:
         extension.advise_huge(out.data_ptr(), out.nbytes)
     return out
+
+
+def keep_freed_memory() -> bool:
+    """Let malloc keep what is freed, so that an epoch reuses the last one's buffers; whether it does.
+
+    For the whole process, until it ends: a trainer wants it, a library call must not do it unasked.
+    """
+    return extension is not None and bool(extension.keep_freed_memory())

@@ -1,0 +1,72 @@
+"""weft info: what a graph is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from .options import Parser
+
+_EXAMPLES = """  weft info g.weft
+  weft info soc.txt.gz --json
+  weft info kronecker:scale=12,degree=16"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser("info", "Describe a graph: size, degrees, features, labels, splits.", _EXAMPLES)
+    parser.add_argument("graph", metavar="GRAPH", help="a generator, data set, file or store")
+    parser.add_argument("--data", default=None, metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse(arguments)
+    from ..graph import load
+
+    facts = describe(load(parsed.graph, parsed.data))
+    if parsed.json:
+        print(json.dumps(facts))
+    else:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            print(f"{name:<{width}}  {_readable(value)}")
+    return 0
+
+
+def describe(graph: Any) -> dict[str, Any]:
+    """The facts of a graph as plain values.
+
+    >>> from weft.graph import load
+    >>> describe(load("karate"))["arcs"]
+    156
+    """
+    degrees = graph.indptr.diff()
+    n = graph.num_nodes
+    facts: dict[str, Any] = {
+        "name": graph.name,
+        "vertices": n,
+        "arcs": graph.num_arcs,
+        "symmetric": graph.is_symmetric,
+        "self_loops": int((graph.indices == graph.rows).sum()),
+        "weighted": graph.weights is not None,
+        "in_degree_mean": float(degrees.double().mean()) if n else 0.0,
+        "in_degree_max": int(degrees.max()) if n else 0,
+        "without_in_arcs": int((degrees == 0).sum()),
+        "index_type": str(graph.indices.dtype).removeprefix("torch."),
+        "features": graph.num_features,
+        "classes": graph.num_classes,
+        "multilabel": graph.multilabel,
+    }
+    for split in ("train", "val", "test"):
+        mask = getattr(graph, f"{split}_mask")
+        facts[split] = None if mask is None else int(mask.sum())
+    facts["original_ids"] = graph.ids is not None
+    return facts
+
+
+def _readable(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

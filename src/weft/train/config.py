@@ -1,0 +1,225 @@
+"""Everything that describes a run. The command line, `--set` and TOML files all fill these fields."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import textwrap
+import tomllib
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, unknown
+from ..nn import ModelConfig
+
+
+@dataclass
+class DataConfig:
+    graph: str = "sbm"
+    """The graph: a generator (sbm:nodes=20000,classes=8), a data set (cora), a file or a .weft store."""
+    data: str = ""
+    """Folder with data sets; by default $WEFT_DATA."""
+    feature_norm: str = "auto"
+    """Scale each vertex's features to sum 1: row, none, or auto (row for sparse counts such as bags of words)."""
+    train_share: float = 0.6
+    """Share of labelled vertices to train on, where the graph brings no split."""
+    val_share: float = 0.2
+    """Share of labelled vertices to validate on, where the graph brings no split."""
+
+
+@dataclass
+class TrainConfig:
+    epochs: int = 200
+    """Passes over the graph."""
+    lr: float = 0.01
+    """Learning rate."""
+    weight_decay: float = 5e-4
+    """Pull of the weights towards 0."""
+    decay: str = "first"
+    """Which weights are pulled: first (the first layer's, as Kipf and Welling do) or all."""
+    optimizer: str = "adam"
+    """One of torch.optim, in lower case: adam, adamw, sgd, rmsprop, ..."""
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the optimiser (TOML or --set train.optimizer_options.momentum=0.9)."""
+    scheduler: str = "none"
+    """Learning-rate schedule: none, cosine, step, exponential, linear or plateau (on validation loss)."""
+    scheduler_options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the schedule, as torch.optim.lr_scheduler names them."""
+    patience: int = 0
+    """Stop after this many evaluations without a better validation result; 0 never stops."""
+    evaluate_every: int = 1
+    """Epochs between evaluations."""
+    keep: str = "best"
+    """Which weights to keep: best (on validation, where there is a validation set) or last."""
+    seed: int = 0
+    """Seed of weights, dropout, generators' splits: a run repeats to the bit."""
+    dtype: str = "float32"
+    """float32 or float64."""
+    threads: int = 0
+    """Threads; 0 takes the machine's cores."""
+    out: str = ""
+    """Run folder; by default runs/<graph>-<model>-<number>. It must not exist yet."""
+
+
+@dataclass
+class RunConfig:
+    """The whole run, a section per field."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """The sections as plain values, ready for TOML or JSON."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One setting: its section, name, type, default and explanation."""
+
+    section: str
+    name: str
+    type: type
+    default: Any
+    help: str
+
+    @property
+    def path(self) -> str:
+        """`section.name`, as TOML and `--set` spell it."""
+        return f"{self.section}.{self.name}"
+
+    def convert(self, value: object) -> object:
+        """The value in this field's type; a UserError that names it where it does not fit.
+
+        >>> Field("train", "epochs", int, 200, "").convert("12")
+        12
+        """
+        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
+        try:
+            if self.type is bool and isinstance(value, str):
+                return {"true": True, "false": False}[value.lower()]
+            if isinstance(value, bool) != (self.type is bool) or (self.type is dict) != isinstance(value, dict):
+                raise ValueError
+            if self.type is int and isinstance(value, float) and value != int(value):
+                raise ValueError
+            return self.type(value)  # type: ignore[call-arg]
+        except (KeyError, ValueError, TypeError, OverflowError):
+            raise UserError(f"{self.path} must be {wanted[self.type]}, not {value!r}.") from None
+
+
+def _docs(cls: type) -> dict[str, str]:
+    """The text under each field of a dataclass."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
+    docs = {}
+    for statement, text in zip(body, body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            docs[statement.target.id] = str(text.value.value)  # type: ignore[union-attr]
+    return docs
+
+
+@functools.cache
+def fields() -> dict[str, Field]:
+    """Every setting by `section.name`.
+
+    >>> fields()["model.hidden"].default
+    64
+    """
+    found = {}
+    defaults = RunConfig()
+    for section in dataclasses.fields(RunConfig):
+        part = getattr(defaults, section.name)
+        hints, docs = typing.get_type_hints(type(part)), _docs(type(part))
+        for f in dataclasses.fields(part):
+            kind = typing.get_origin(hints[f.name]) or hints[f.name]
+            item = Field(section.name, f.name, kind, getattr(part, f.name), docs[f.name])
+            found[item.path] = item
+    return found
+
+
+def update(config: RunConfig, path: str, value: object) -> None:
+    """Set `section.name` (or `section.table.key`) in place.
+
+    >>> config = RunConfig()
+    >>> update(config, "model.hidden", "256")
+    >>> config.model.hidden
+    256
+    """
+    section, _, rest = path.partition(".")
+    name, _, key = rest.partition(".")
+    known = fields()
+    found = known.get(f"{section}.{name}")
+    if found is None or (key and found.type is not dict):
+        raise unknown("setting", path, known)
+    part = getattr(config, section)
+    if key:
+        getattr(part, name)[key] = _literal(value)
+    else:
+        setattr(part, name, found.convert(value))
+
+
+def _literal(value: object) -> object:
+    """A text read as TOML would read it: 0.9, true, [1, 2]; else the text itself."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file as `{section.name: value}`, with `graph = ...` allowed at the top."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}.") from None
+    settings: dict[str, Any] = {}
+    for section, table in tables.items():
+        if section == "graph" and isinstance(table, str):
+            settings["data.graph"] = table
+        elif isinstance(table, dict):
+            settings.update({f"{section}.{name}": value for name, value in table.items()})
+        else:
+            raise UserError(f"{path}: {section!r} stands outside a section. Sections: {', '.join(_sections())}.")
+    return settings
+
+
+def _sections() -> list[str]:
+    return [f.name for f in dataclasses.fields(RunConfig)]
+
+
+def to_toml(config: RunConfig) -> str:
+    """The config as a TOML text that `weft train` reads back.
+
+    >>> print(to_toml(RunConfig()).splitlines()[1])
+    graph = "sbm"
+    """
+    lines: list[str] = []
+    for section, table in config.as_dict().items():
+        tables = {k: v for k, v in table.items() if isinstance(v, dict)}
+        lines.append(f"[{section}]")
+        lines += [f"{k} = {_toml(v)}" for k, v in table.items() if k not in tables]
+        for name, inner in tables.items():
+            if inner:
+                lines.append(f"[{section}.{name}]")
+                lines += [f"{k} = {_toml(v)}" for k, v in inner.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value)
+
+

@@ -1,0 +1,45 @@
+"""Losses and metrics: one label a vertex, or several."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
+    """The summed loss of some rows; the caller divides by the global count.
+
+        logits [m, c];  labels [m] int64: cross-entropy;  labels [m, c] bool: binary cross-entropy, mean over classes
+
+    >>> float(loss_sum(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) / 3  # = log 2
+    0.693...
+    """
+    if labels.dim() == 1:
+        return F.cross_entropy(logits, labels, reduction="sum")
+    return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum") / logits.shape[1]
+
+
+def hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Counts from which `score` makes the metric, so that ranks can add theirs up. [3] int64.
+
+    One label a vertex: (right, rows, 0). Several: (true positives, false positives, false negatives).
+    """
+    if labels.dim() == 1:
+        right = (logits.argmax(1) == labels).sum()
+        return torch.stack([right, torch.tensor(labels.numel(), device=right.device), torch.zeros_like(right)])
+    guess = logits > 0
+    return torch.stack([(guess & labels).sum(), (guess & ~labels).sum(), (~guess & labels).sum()])
+
+
+def score(counts: Tensor, multilabel: bool) -> float:
+    """Accuracy, or micro-averaged F1 for several labels; nan of nothing.
+
+    >>> score(torch.tensor([3, 4, 0]), multilabel=False)
+    0.75
+    >>> score(torch.tensor([3, 1, 1]), multilabel=True)
+    0.75
+    """
+    a, b, c = counts.tolist()
+    top, bottom = (2 * a, 2 * a + b + c) if multilabel else (a, b)
+    return top / bottom if bottom else float("nan")

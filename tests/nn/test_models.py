@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from weft.errors import UserError
+from weft.kernels import Stream, dropout
+from weft.nn import MODELS, ModelConfig, Noise, build
+
+from .graphs import adjacency, directed
+
+
+def dense_model(model, A, x, noise):
+    """The stack's equation with plain torch operations and stored masks."""
+    h = dropout(x, model.input_dropout, Stream(noise.seed, noise.epoch, 0))
+    for l, layer in enumerate(model.layers):
+        z = layer(A, h)
+        if l == len(model.layers) - 1:
+            return z
+        if model.residual and z.shape == h.shape:
+            z = z + h
+        z = torch.relu(model.norms[l](z))
+        h = dropout(z, model.dropout, Stream(noise.seed, noise.epoch, l + 1))
+    raise AssertionError
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("extras", [{}, {"layer_norm": True, "residual": True, "input_dropout": 0.3}, {"bias": False}])
+def test_the_stack_is_its_equation(name, layers, extras):
+    config = ModelConfig(name=name, layers=layers, hidden=6, dropout=0.4, **extras)
+    model = build(config, inputs=6, outputs=3).double()
+    A = adjacency(directed(), model.adjacency)
+    x, noise = torch.randn(23, 6, dtype=torch.float64), Noise(seed=5, epoch=2)
+    dy = torch.randn(23, 3, dtype=torch.float64)
+    parameters = list(model.parameters())
+    y = model(A, x, noise)
+    gradients = torch.autograd.grad(y, parameters, dy)
+    wanted = dense_model(model, A, x, noise)
+    torch.testing.assert_close(y, wanted, rtol=1e-10, atol=1e-10)
+    for got, want in zip(gradients, torch.autograd.grad(wanted, parameters, dy), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+def test_evaluation_drops_nothing_and_embeds():
+    model = build(ModelConfig(layers=3, hidden=5, dropout=0.9), 4, 2).eval()
+    A = adjacency(directed(), "gcn", torch.float32)
+    x = torch.randn(23, 4)
+    embedding, logits = model.embed(A, x)
+    assert embedding.shape == (23, 5)
+    assert torch.equal(logits, model(A, x))
+    torch.testing.assert_close(logits, model.layers[-1](A, embedding))
+
+
+def test_training_with_dropout_asks_for_its_random_numbers():
+    model = build(ModelConfig(dropout=0.5), 4, 2)
+    with pytest.raises(ValueError, match="Noise"):
+        model(adjacency(directed(), "gcn", torch.float32), torch.randn(23, 4))
+
+
+def test_the_first_aggregation_happens_once():
+    model = build(ModelConfig(layers=2, hidden=5), 4, 2)
+    A = adjacency(directed(), "gcn", torch.float32)
+    calls = []
+    plain = A.aggregate
+    A.aggregate = lambda h, reduce="sum": calls.append(h.shape[1]) or plain(h, reduce)
+    x = torch.randn(23, 4)
+    for epoch in range(3):
+        model(A, x, Noise(0, epoch)).sum().backward()
+    assert calls == [4, 2, 2, 2]  # A·X at width 4 once; then layer 2 at width 2 each time
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "gatt"}, "unknown model 'gatt'"),
+        ({"layers": 0}, "at least 1, not 0"),
+        ({"dropout": 1.0}, r"\[0, 1\), not 1.0"),
+        ({"aggregate": "maxx"}, "Did you mean 'max'"),
+    ],
+)
+def test_a_mistake_is_one_line(options, words):
+    with pytest.raises(UserError, match=words):
+        build(ModelConfig(**options), 4, 2)
