@@ -11,6 +11,7 @@ So a rank that is killed is reported as well as one that raises.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -80,6 +81,7 @@ def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
         os.close(file)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.set_inheritable(failure, False)
+    faulthandler.enable()  # a crash in native code says where
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # whole lines, at once
     try:
         _run(argv)

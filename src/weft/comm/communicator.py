@@ -128,7 +128,9 @@ class Communicator(ABC):
         self.name = name
 
     def __repr__(self) -> str:
-        return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine} on {self.device}>"
+        return (
+            f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine} on {self.device}>"
+        )
 
     # --- the operations -------------------------------------------------------------------------------------
 
@@ -302,7 +304,9 @@ class Communicator(ABC):
         """Wait until every rank of the group is here."""
         self._now(_Call("barrier", self._barrier, (), None, None), phase)
 
-    def split(self, color: int | None, key: int | None = None, name: str | None = None) -> Communicator | None:
+    def split(
+        self, color: int | None, key: int | None = None, name: str | None = None
+    ) -> Communicator | None:
         """Part the group: the ranks of one `color`, ordered by `key`, then by rank; None for color None.
 
         >>> from weft.comm import run_ranks
@@ -369,9 +373,7 @@ class Communicator(ABC):
     def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None: ...
 
     @abstractmethod
-    def _reduce(
-        self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool
-    ) -> Work | None: ...
+    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None: ...
 
     @abstractmethod
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None: ...
@@ -496,9 +498,7 @@ class Communicator(ABC):
         args = (_plain(x), _plain(out), raw_op)
         return _Call("all_reduce", raw, args, out, lambda: tally.all_reduce(words, self.rank, self.size))
 
-    def _reduce_scatter_call(
-        self, x: Tensor, sizes: Sequence[int], out: Tensor | None, op: str
-    ) -> _Call:
+    def _reduce_scatter_call(self, x: Tensor, sizes: Sequence[int], out: Tensor | None, op: str) -> _Call:
         x = self._readable("reduce_scatter", x)
         raw_op = _check_op(op, x)
         sizes = self._check_sizes("reduce_scatter", "sizes", sizes, _rows("reduce_scatter", x))

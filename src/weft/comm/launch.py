@@ -66,7 +66,9 @@ def run_job(
     if threads is not None and threads < 1:
         raise UserError(f"{threads} threads were asked for. Use --threads 1 or more.")
     if stall_seconds <= 0:
-        raise UserError(f"--stall-seconds {stall_seconds:g} is not positive. Use 300, or more for slow storage.")
+        raise UserError(
+            f"--stall-seconds {stall_seconds:g} is not positive. Use 300, or more for slow storage."
+        )
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     chosen = ("mpi" if find_mpirun() and _has_mpi4py() else "torch") if engine == "auto" else engine
@@ -90,7 +92,9 @@ def _job(
         raise UserError("the engine 'mpi' needs mpi4py. Install weft[mpi], or use --engine torch.")
 
     def starters(folder: Path, command: list[str]) -> list[tuple[list[str], dict[str, str]]]:
-        shared = _environment(folder, ranks, engine, threads or max(1, cores() // ranks)) | (environment or {})
+        shared = _environment(folder, ranks, engine, threads or max(1, cores() // ranks)) | (
+            environment or {}
+        )
         if engine == "mpi":
             return [(_mpirun(ranks) + command, shared | _mpi_environment(ranks, threads))]
         port = _free_port()
@@ -127,7 +131,9 @@ def _is_open_mpi(mpirun: str) -> bool:
 def _mpirun(ranks: int) -> list[str]:
     mpirun = find_mpirun()
     if mpirun is None:
-        raise UserError("mpirun was not found. Install weft[mpi], load the cluster's MPI, or use --engine torch.")
+        raise UserError(
+            "mpirun was not found. Install weft[mpi], load the cluster's MPI, or use --engine torch."
+        )
     if not _is_open_mpi(mpirun):
         return [mpirun, "-n", str(ranks)]
     # The host is named, so that mpirun does not look for an allocation to spread over.
@@ -230,8 +236,10 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
 
         return single()
     if engine == "threads":
-        raise UserError("the engine 'threads' has all its ranks in one process; this one was started as one of "
-                        f"several. Use --engine {found}.")
+        raise UserError(
+            "the engine 'threads' has all its ranks in one process; this one was started as one of "
+            f"several. Use --engine {found}."
+        )
     if _world is None:
         if (found if engine == "auto" else engine) == "mpi":
             from weft.comm import mpi

@@ -11,6 +11,7 @@ names who waits where.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -76,7 +77,9 @@ class _Pending:
         self.world.check()
         if self.ready:
             self.finish()
-        return self.ready
+            return True
+        time.sleep(0)  # a rank that asks in a loop lets the others run
+        return False
 
 
 class _Meeting:
@@ -160,7 +163,8 @@ class World:
             return
         places = sorted(self.asleep)
         waits = "; ".join(
-            f"rank {place} in phase {self.where[place].phase!r} ({self.where[place].name})" for place in places[:8]
+            f"rank {place} in phase {self.where[place].phase!r} ({self.where[place].name})"
+            for place in places[:8]
         )
         more = f"; and {len(places) - 8} more" if len(places) > 8 else ""
         gone = self.size - self.alive
@@ -198,7 +202,14 @@ class ThreadCommunicator(Communicator):
     engine = "threads"
 
     def __init__(
-        self, world: World, key: tuple[Any, ...], rank: int, size: int, place: int, state: RankState, name: str
+        self,
+        world: World,
+        key: tuple[Any, ...],
+        rank: int,
+        size: int,
+        place: int,
+        state: RankState,
+        name: str,
     ) -> None:
         super().__init__(rank, size, torch.device("cpu"), state, name)
         self._world = world
@@ -314,7 +325,11 @@ class ThreadCommunicator(Communicator):
 
         signature = ("all_reduce", op, x.numel(), x.dtype)
         return self._meet(
-            signature, x.clone(), lambda meeting: _copy(out, meeting.result, "all_reduce"), blocking, combine=combine
+            signature,
+            x.clone(),
+            lambda meeting: _copy(out, meeting.result, "all_reduce"),
+            blocking,
+            combine=combine,
         )
 
     def _reduce_scatter(

@@ -7,8 +7,11 @@ keeps `torch.distributed`'s global state, and its ordering of ranks, out of the 
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -25,6 +28,16 @@ from weft.comm.ledger import RankState
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 _FOREVER = timedelta(days=30)  # how long to wait is the watchdog's business
+
+
+# Gloo's threads must end before Python does: one that lets go of a tensor during shutdown aborts the process.
+_open: weakref.WeakSet[TorchCommunicator] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for comm in list(_open):
+        comm._group = None
 
 
 class TorchWork:
@@ -73,6 +86,35 @@ class _Loop:
         return self.arrived
 
 
+class _Polled:
+    """A gloo send or receive: gloo notices its end in `wait` only, so a poll sends a thread to wait."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+        self._thread: threading.Thread | None = None
+        self._error: RuntimeError | None = None
+
+    def _wait_aside(self) -> None:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            self._error = error
+
+    def wait(self) -> None:
+        if self._thread is None:
+            self._work.wait()
+            return
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def is_completed(self) -> bool:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._wait_aside, daemon=True)
+            self._thread.start()
+        return not self._thread.is_alive()
+
+
 class TorchCommunicator(Communicator):
     """A communicator on top of a torch process group."""
 
@@ -97,6 +139,7 @@ class TorchCommunicator(Communicator):
             self._group: Any = dist.ProcessGroupNCCL(mine, rank, size, _FOREVER)
         else:
             self._group = dist.ProcessGroupGloo(mine, rank, size, _FOREVER)
+        _open.add(self)
         self._sent: dict[int, deque[Tensor]] = {}
         self._expected: dict[int, deque[tuple[Tensor, _Loop]]] = {}
 
@@ -166,7 +209,7 @@ class TorchCommunicator(Communicator):
 
     def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
         if peer != self.rank:
-            return TorchWork([self._group.send([x.view(-1)], peer, tag)], (x,))
+            return self._between(self._group.send([x.view(-1)], peer, tag), x)
         expected = self._expected.get(tag)
         if expected:
             target, loop = expected.popleft()
@@ -176,9 +219,12 @@ class TorchCommunicator(Communicator):
             self._sent.setdefault(tag, deque()).append(x.clone())
         return None
 
+    def _between(self, work: Any, x: Tensor) -> Work:
+        return TorchWork([work if self._on_cuda else _Polled(work)], (x,))
+
     def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
         if peer != self.rank:
-            return TorchWork([self._group.recv([x.view(-1)], peer, tag)], (x,))
+            return self._between(self._group.recv([x.view(-1)], peer, tag), x)
         sent = self._sent.get(tag)
         if sent:
             x.copy_(sent.popleft())

@@ -90,7 +90,9 @@ def stalled(slots: list[MappedSlot], seconds: float, finished: frozenset[int] = 
         groups.setdefault(text, []).append(rank)
     # Those who wait first, because the reader looks for the phase.
     order = sorted(groups, key=lambda text: not text.startswith("waiting"))
-    parts = [f"{name_ranks(groups[text])} {'is' if len(groups[text]) == 1 else 'are'} {text}" for text in order]
+    parts = [
+        f"{name_ranks(groups[text])} {'is' if len(groups[text]) == 1 else 'are'} {text}" for text in order
+    ]
     return f"no progress for {seconds:g} s: " + "; ".join(parts)
 
 
@@ -118,7 +120,11 @@ def watch_self(rank: int, seconds: float, end: Callable[[], None] | None = None)
             time.sleep(min(1.0, seconds / 4))
             since, where = slot.read()
             if since and time.monotonic() - since > seconds:
-                print(f"[rank {rank}] no progress for {seconds:g} s: waiting in {where}", file=sys.stderr, flush=True)
+                print(
+                    f"[rank {rank}] no progress for {seconds:g} s: waiting in {where}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 if end is not None:
                     end()
                 os._exit(1)

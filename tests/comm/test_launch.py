@@ -1,0 +1,223 @@
+"""Starting ranks, and what happens when one of them fails: every fault ends the job, loudly and completely."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.comm import connect, in_job
+from weft.comm.job import Failure, Outcome
+from weft.comm.launch import run_job
+from weft.errors import UserError
+
+PROGRAM = """
+import os, signal, sys, threading
+from pathlib import Path
+import torch
+from weft.comm import connect
+from weft.errors import UserError
+
+comm = connect()
+Path(sys.argv[2], f"{os.getpid()}.pid").touch()
+comm.barrier()
+fault = sys.argv[1]
+if fault == "fine":
+    print("hello from", comm.rank, os.environ["OMP_NUM_THREADS"], comm.all_reduce(torch.ones(1)).item())
+    print("note from", comm.rank, file=sys.stderr)
+    sys.exit(0)
+if fault == "user":
+    raise UserError("grid 4x2 needs 8 ranks. Use --ranks 8.")
+if comm.rank == 1:
+    if fault == "raise":
+        raise ValueError("the first error\\nand its second line")
+    if fault == "exit":
+        sys.exit(5)
+    if fault == "message":
+        sys.exit("no such graph")
+    if fault == "os-exit":
+        os._exit(6)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "stall":
+        threading.Event().wait()
+if fault == "wait" and comm.rank == 0:
+    print("ready", flush=True)
+comm.broadcast(torch.ones(3), root=1, phase="gather") if fault != "wait" else threading.Event().wait()
+comm.all_reduce(torch.ones(3), phase="grad")
+"""
+
+
+def command(folder: Path, fault: str, engine: str, ranks: int = 3, options: str = "") -> list[str]:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    code = (
+        "import sys; from weft.comm.launch import launch; "
+        f"sys.exit(launch([{str(program)!r}, {fault!r}, {str(folder)!r}], {ranks}, {engine!r}{options}))"
+    )
+    return [sys.executable, "-c", code]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def run(folder: Path, fault: str, engine: str, options: str = "") -> subprocess.CompletedProcess[str]:
+    line = command(folder, fault, engine, options=options)
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+
+
+def assert_nobody_left(folder: Path, ranks: int = 3) -> None:
+    """All ranks came up, and all are gone; one that was just killed has a moment to go."""
+    pids = [int(file.stem) for file in folder.glob("*.pid")]
+    assert len(pids) == ranks
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        gone, _, _ = select.select([handle], [], [], 10)
+        os.close(handle)
+        assert gone, f"process {pid} was left behind"
+
+
+FAULTS = {
+    "raise": (1, "[rank 1] ValueError: the first error"),
+    "exit": (5, "[rank 1] exited with status 5"),
+    "message": (1, "[rank 1] no such graph"),
+    "os-exit": (6, "[rank 1] exited with status 6"),
+    "kill": (137, "[rank 1] was killed by SIGKILL"),
+}
+
+
+# On torch the ways to exit take the same path; a launch costs seconds.
+@pytest.mark.parametrize(
+    ("engine", "fault"), [*(("mpi", fault) for fault in FAULTS), ("torch", "raise"), ("torch", "kill")]
+)
+def test_a_rank_that_fails_ends_all_and_is_named_first(engine: str, fault: str, tmp_path: Path) -> None:
+    done = run(tmp_path, fault, engine)
+    status, line = FAULTS[fault]
+    assert done.stderr.splitlines()[0] == line
+    assert done.returncode == status
+    assert "mpirun" not in done.stderr.lower()
+    assert "rank 0" not in done.stderr
+    if fault == "raise":
+        assert f'[rank 1]   File "{tmp_path / "program.py"}"' in done.stderr
+        assert "child.py" not in done.stderr
+    else:
+        assert len(done.stderr.splitlines()) == 1
+    assert_nobody_left(tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["mpi", "torch"])
+def test_a_users_mistake_is_one_line_once_and_status_2(engine: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "user", engine)
+    assert done.stderr == "grid 4x2 needs 8 ranks. Use --ranks 8.\n"
+    assert done.returncode == 2
+    assert_nobody_left(tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["mpi", "torch"])
+def test_a_stall_names_the_ranks_and_the_phase_and_ends_all(engine: str, tmp_path: Path) -> None:
+    # Long enough for slow start-ups, which wait in the barrier, on a busy machine.
+    done = run(tmp_path, "stall", engine, options=", stall_seconds=8")
+    waiting = "no progress for 8 s: ranks 0, 2 are waiting in phase 'gather' (broadcast); rank 1 is not in a message"
+    assert done.stderr == waiting + "\n"
+    assert done.returncode == 1
+    assert_nobody_left(tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["mpi", "torch"])
+def test_output_of_rank_0_passes_and_that_of_others_has_the_rank_in_front(
+    engine: str, tmp_path: Path
+) -> None:
+    done = run(tmp_path, "fine", engine, options=", threads=2")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [
+        "[rank 1] hello from 1 2 3.0",
+        "[rank 2] hello from 2 2 3.0",
+        "hello from 0 2 3.0",
+    ]
+    assert sorted(done.stderr.splitlines()) == [
+        "[rank 1] note from 1",
+        "[rank 2] note from 2",
+        "note from 0",
+    ]
+    assert_nobody_left(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("engine", ["mpi", "torch"])
+def test_when_the_launcher_is_interrupted_or_killed_nothing_is_left(
+    engine: str, number: signal.Signals, status: int, tmp_path: Path
+) -> None:
+    line = command(tmp_path, "wait", engine)
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        assert job.stdout.readline() == b"ready\n"
+        job.send_signal(number)
+        assert job.wait(timeout=30) == status
+        assert_nobody_left(tmp_path)
+        assert job.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ranks": 0}, "0 ranks were asked for"),
+        ({"ranks": 2, "threads": 0}, "0 threads were asked for"),
+        ({"ranks": 2, "engine": "mpl"}, "Did you mean 'mpi'"),
+        ({"ranks": 2, "stall_seconds": -1.0}, "not positive"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run_job(["-c", "pass"], **arguments)  # type: ignore[arg-type]
+
+
+def test_where_mpirun_cannot_start_ranks_auto_uses_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "mpirun"
+    broken.write_text("#!/bin/sh\necho no slots >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("weft.comm.launch.find_mpirun", lambda: str(broken))
+    code = "import os; print(os.environ['WEFT_ENGINE'], os.environ['WORLD_SIZE'])"
+    assert run_job(["-c", code], 1, "auto").status == 0
+    captured = capfd.readouterr()
+    assert captured.out == "torch 1\n"
+    assert "using torch.distributed instead" in captured.err
+    asked = run_job(["-c", code], 1, "mpi")
+    assert asked.status == 1
+    assert "no slots" in asked.report()
+
+
+def test_a_lone_process_is_one_rank() -> None:
+    assert not in_job()
+    comm = connect()
+    assert (comm.rank, comm.size) == (0, 1)
+
+
+def test_the_environment_tells_who_started_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    assert in_job()
+    monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert in_job()
+    monkeypatch.delenv("RANK")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    with pytest.raises(UserError, match="srun --mpi=pmix"):
+        in_job()
+
+
+def test_a_consequence_is_not_reported_before_its_cause() -> None:
+    lost = Failure(0, "peer", "PeerLost: connection closed", "", 1)
+    report = Outcome(1, [Failure(1, "signal", "was killed by SIGKILL", "", 137), lost]).report()
+    assert report == "[rank 1] was killed by SIGKILL"

@@ -1,0 +1,69 @@
+"""Virtual ranks: mistakes that would hang real ones are errors at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from weft.comm import Communicator, PeerLost, run_ranks
+from weft.errors import UserError
+
+
+def test_ranks_that_all_wait_are_a_deadlock_and_named() -> None:
+    def work(comm: Communicator) -> None:
+        comm.irecv(torch.empty(1), (comm.rank + 1) % comm.size, phase="halo").wait()
+
+    with pytest.raises(PeerLost, match=r"deadlock.*rank 0 in phase 'halo' \(irecv\); rank 1 in phase 'halo'"):
+        run_ranks(work, 2, "threads")
+
+
+def test_waiting_for_a_rank_that_has_returned_is_a_deadlock() -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank:
+            comm.barrier()
+
+    with pytest.raises(PeerLost, match="1 of 3 ranks have already returned"):
+        run_ranks(work, 3, "threads")
+
+
+def test_different_calls_that_meet_are_named() -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank:
+            comm.broadcast(torch.ones(1), 0)
+        else:
+            comm.all_reduce(torch.ones(1))
+
+    with pytest.raises(UserError, match=r"broadcast.* where another rank calls|all_reduce.* where another"):
+        run_ranks(work, 2, "threads")
+
+
+def test_sizes_that_disagree_between_ranks_are_named() -> None:
+    def work(comm: Communicator) -> None:
+        x = torch.ones(3)
+        comm.all_to_all(x, [1, 2] if comm.rank == 0 else [2, 1], [1, 1] if comm.rank == 0 else [1, 1])
+
+    with pytest.raises(UserError, match="Make send_sizes and recv_sizes agree"):
+        run_ranks(work, 2, "threads")
+
+
+def test_the_first_failure_is_raised_with_its_rank_and_the_others_stop() -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 2:
+            raise KeyError("no such vertex")
+        comm.barrier()
+
+    with pytest.raises(KeyError, match="no such vertex") as caught:
+        run_ranks(work, 5, "threads")
+    assert caught.value.rank == 2  # type: ignore[attr-defined]
+
+
+def test_a_sent_tensor_may_be_changed_after_wait() -> None:
+    def work(comm: Communicator) -> float:
+        x = torch.full((1,), float(comm.rank))
+        request = comm.isend(x, 1 - comm.rank)
+        request.wait()
+        x.fill_(-1)
+        comm.barrier()
+        return comm.irecv(torch.empty(1), 1 - comm.rank).wait().item()
+
+    assert run_ranks(work, 2, "threads") == [1.0, 0.0]
