@@ -1,4 +1,4 @@
-"""Starting ranks, and what happens when one of them fails: every fault ends the job, loudly and completely."""
+"""Starting ranks, and what happens when one fails: every fault ends the job, loudly and completely."""
 
 from __future__ import annotations
 
@@ -126,8 +126,10 @@ def test_a_users_mistake_is_one_line_once_and_status_2(engine: str, tmp_path: Pa
 def test_a_stall_names_the_ranks_and_the_phase_and_ends_all(engine: str, tmp_path: Path) -> None:
     # Long enough for slow start-ups, which wait in the barrier, on a busy machine.
     done = run(tmp_path, "stall", engine, options=", stall_seconds=8")
-    waiting = "no progress for 8 s: ranks 0, 2 are waiting in phase 'gather' (broadcast); rank 1 is not in a message"
-    assert done.stderr == waiting + "\n"
+    assert done.stderr == (
+        "no progress for 8 s: ranks 0, 2 are waiting in phase 'gather' (broadcast); "
+        "rank 1 is not in a message\n"
+    )
     assert done.returncode == 1
     assert_nobody_left(tmp_path)
 

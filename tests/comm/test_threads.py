@@ -40,7 +40,7 @@ def test_different_calls_that_meet_are_named() -> None:
 def test_sizes_that_disagree_between_ranks_are_named() -> None:
     def work(comm: Communicator) -> None:
         x = torch.ones(3)
-        comm.all_to_all(x, [1, 2] if comm.rank == 0 else [2, 1], [1, 1] if comm.rank == 0 else [1, 1])
+        comm.all_to_all(x, [1, 2] if comm.rank == 0 else [2, 1], [1, 1])
 
     with pytest.raises(UserError, match="Make send_sizes and recv_sizes agree"):
         run_ranks(work, 2, "threads")

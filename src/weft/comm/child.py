@@ -1,15 +1,16 @@
 """What the launcher starts in place of a rank: a supervisor, and its child, the rank itself.
 
-The launcher runs this file as a script, before torch or weft are loaded, so it may import the standard library
-only. The supervisor asks the launcher (over a socket in the job's private directory) for the standard output and
-error of the rank, forks, and tells the launcher how the rank ended: an exception, an exit status or a signal.
-So a rank that is killed is reported as well as one that raises.
+The launcher runs this file as a script, before torch or weft are loaded, so it may import the standard
+library only. The supervisor asks the launcher (over a socket in the job's private directory) for the
+standard output and error of the rank, forks, and tells the launcher how the rank ended: an exception, an
+exit status or a signal. So a rank that is killed is reported as well as one that raises.
 
     python child.py DIR -- script.py ARGUMENTS | -m MODULE ARGUMENTS | -c CODE ARGUMENTS
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -24,7 +25,7 @@ _PIPE = 65536  # what a pipe holds, so that the rank's report never waits for a 
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when its parent ends, however that ends. Linux only; elsewhere nothing."""
+    """The kernel kills this process when its parent ends, however that ends. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
@@ -59,10 +60,8 @@ def main() -> None:
     except BlockingIOError:
         text = b""
     message = {"rank": rank, "code": code, "failure": json.loads(text) if text else None}
-    try:
+    with contextlib.suppress(OSError):
         _send(wire, message)
-    except OSError:
-        pass
     os._exit(code if 0 <= code < 256 else 128 - code)
 
 
@@ -89,11 +88,9 @@ def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
         text = _describe(error)
         if text is None:  # exit status 0
             sys.exit(0)
-        try:
+        with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        except (OSError, ValueError):
-            pass
         os.write(failure, json.dumps(text).encode()[:_PIPE])
         # Not sys.exit: MPI_Finalize would wait for ranks that wait for us.
         os._exit(int(str(text["status"])))

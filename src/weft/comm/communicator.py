@@ -1,15 +1,17 @@
 """The communicator: a group of ranks and the operations among them, the same on every engine.
 
-This file checks arguments, keeps the ledger and tells the watchdog where a rank waits, once for all engines. An
-engine (`mpi`, `torch_distributed`, `threads`) moves raw buffers and does nothing else.
+This file checks arguments, keeps the ledger and tells the watchdog where a rank waits, once for all
+engines. An engine (`mpi`, `torch_distributed`, `threads`) moves raw buffers and does nothing else.
 
-Memory. No operation writes to the tensor it is given, but for `broadcast` and `irecv`, which fill it. Results go
-to `out` where it is given, else to a new tensor; `out` may be `x` itself in `reduce` and `all_reduce`. What is
-written must be contiguous; what is only read is copied where it is not. A non-blocking call reads and writes its
-tensors until `wait` returns or `test` is true: leave them alone until then, and wait for every request.
+Memory. No operation writes to the tensor it is given, but for `broadcast` and `irecv`, which fill it.
+Results go to `out` where it is given, else to a new tensor; `out` may be `x` itself in `reduce` and
+`all_reduce`. What is written must be contiguous; what is only read is copied where it is not. A
+non-blocking call reads and writes its tensors until `wait` returns or `test` is true: leave them alone
+until then, and wait for every request.
 
-Sums. The engine `threads` adds in the order of ranks; MPI, gloo and NCCL choose their own order, so that sums of
-floats may differ in the last digits from engine to engine. On bool, sum and max are "or", min is "and".
+Sums. The engine `threads` adds in the order of ranks; MPI, gloo and NCCL choose their own order, so that
+sums of floats may differ in the last digits from engine to engine. On bool, sum and max are "or", min is
+"and".
 """
 
 from __future__ import annotations
@@ -218,12 +220,15 @@ class Communicator(ABC):
         *,
         phase: str = "other",
     ) -> Tensor:
-        """The blocks of all ranks, one below the other along dim 0; `sizes[r]` is the number of rows of rank r.
+        """The blocks of all ranks, one below the other along dim 0; `sizes[r]` is the number of rows of
+        rank r.
 
         Without `sizes` the ranks tell each other first, which is one message more.
 
         >>> from weft.comm import run_ranks
-        >>> run_ranks(lambda comm: comm.all_gather(torch.full((comm.rank,), comm.rank)).tolist(), 3, "threads")
+        >>> def work(comm):
+        ...     return comm.all_gather(torch.full((comm.rank,), comm.rank)).tolist()
+        >>> run_ranks(work, 3, "threads")
         [[1, 2, 2], [1, 2, 2], [1, 2, 2]]
         """
         return self._now(self._all_gather_call(x, sizes, out), phase)
@@ -248,7 +253,8 @@ class Communicator(ABC):
         *,
         phase: str = "other",
     ) -> Tensor:
-        """Rows of `x` to everybody: the first `send_sizes[0]` rows to rank 0, the next ones to rank 1, and so on.
+        """Rows of `x` to everybody: the first `send_sizes[0]` rows to rank 0, the next ones to rank 1, and
+        so on.
 
         >>> from weft.comm import run_ranks
         >>> def work(comm):
@@ -352,7 +358,8 @@ class Communicator(ABC):
         return index
 
     def all_gather_json(self, value: Any) -> list[Any]:
-        """The plain data (numbers, strings, lists, dicts) of every rank, by rank; the ledger does not count it.
+        """The plain data (numbers, strings, lists, dicts) of every rank, by rank; the ledger does not count
+        it.
 
         >>> from weft.comm import run_ranks
         >>> run_ranks(lambda comm: comm.all_gather_json({"rank": comm.rank}), 2, "threads")[1]
@@ -516,7 +523,8 @@ class Communicator(ABC):
         sizes = self._check_sizes("all_gather", "sizes", sizes)
         if sizes[self.rank] != rows:
             raise UserError(
-                f"all_gather: rank {self.rank} gives {rows} rows, its entry of sizes says {sizes[self.rank]}. "
+                f"all_gather: rank {self.rank} gives {rows} rows, its entry of sizes says "
+                f"{sizes[self.rank]}. "
                 "Pass the same sizes on every rank, or none."
             )
         out = self._make_out("all_gather", out, x, sum(sizes))

@@ -1,9 +1,9 @@
 """A local job: N ranks, their output, and how it ends.
 
-The launcher listens on a socket in a private directory (mode 0700). Every rank's supervisor (`child.py`) reports
-there when the rank starts and how it ended. Rank 0 gets the launcher's own output and error, so that a terminal
-stays a terminal; what other ranks write comes here through pipes and is shown with the rank in front. When a
-rank fails, all others are killed, and the first failure is what the user sees first.
+The launcher listens on a socket in a private directory (mode 0700). Every rank's supervisor (`child.py`)
+reports there when the rank starts and how it ended. Rank 0 gets the launcher's own output and error, so
+that a terminal stays a terminal; what other ranks write comes here through pipes and is shown with the rank
+in front. When a rank fails, all others are killed, and the first failure is what the user sees first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Outcome:
     def report(self) -> str:
         """What the user reads: the first error with its rank, then where it happened.
 
-        >>> print(Outcome(1, [Failure(3, "error", "ValueError: no", "Traceback\\n  f()\\nValueError: no", 1)]).report())
+        >>> failure = Failure(3, "error", "ValueError: no", "Traceback\\n  f()\\nValueError: no", 1)
+        >>> print(Outcome(1, [failure]).report())
         [rank 3] ValueError: no
         [rank 3] Traceback
         [rank 3]   f()

@@ -1,7 +1,7 @@
 """Start ranks, and join them.
 
     launch(["train.py", "--epochs", "3"], ranks=4)     # from outside: four local ranks of a program
-    comm = connect()                                   # from inside: the communicator of the ranks that are there
+    comm = connect()                                   # from inside: the communicator of these ranks
 
 Local ranks talk through shared memory (MPI) or the loop-back interface (gloo); nothing listens elsewhere.
 """
@@ -40,10 +40,10 @@ def launch(
     """Run a Python program on `ranks` local ranks; the exit status.
 
     `argv` is what would follow `python`: `["script.py", …]`, `["-m", "module", …]` or `["-c", "code", …]`.
-    `threads` a rank (the machine's cores are divided where it is not given). Rank 0 has this process's output;
-    what other ranks write is shown with the rank in front. When a rank fails, all end, and the first line on
-    standard error is the first error. A `UserError` is shown once, with status 2. A rank that waits longer than
-    `stall_seconds` in a communication ends the job, with the phase named.
+    `threads` a rank (the machine's cores are divided where it is not given). Rank 0 has this process's
+    output; what other ranks write is shown with the rank in front. When a rank fails, all end, and the
+    first line on standard error is the first error. A `UserError` is shown once, with status 2. A rank that
+    waits longer than `stall_seconds` in a communication ends the job, with the phase named.
     """
     outcome = run_job(argv, ranks, engine, threads, stall_seconds)
     report = outcome.report()
@@ -188,7 +188,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-# --- from inside ---------------------------------------------------------------------------------------------
+# --- from inside ----------------------------------------------------------------------------------------
 
 _world: Communicator | None = None
 

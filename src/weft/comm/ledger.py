@@ -1,8 +1,9 @@
 """What every rank sent and received, by phase: words, messages and seconds.
 
 The counts are logical: they follow from the operation and its sizes, never from the engine. A word is one
-element of a tensor, whatever its type. A message is one peer touched with at least one word. For a group of g
-ranks, with b(r) the words of rank r's block, m = sum of all b, and "others" the peers whose block is not empty:
+element of a tensor, whatever its type. A message is one peer touched with at least one word. For a group of
+g ranks, with b(r) the words of rank r's block, m = sum of all b, and "others" the peers whose block is not
+empty:
 
     operation       words sent        words received    messages sent    messages received
     broadcast       m (root)          m (not root)      g-1 (root)       1 (not root)
@@ -14,8 +15,8 @@ ranks, with b(r) the words of rank r's block, m = sum of all b, and "others" the
     all_to_all      what goes to others, what comes from others; one message a peer with words
     isend, irecv    m, counted where it is posted; one message
 
-A message of no words counts nothing, nor does what a rank sends to itself, nor bookkeeping (`split`, `barrier`,
-the sizes that `all_gather` asks for when it is not told them).
+A message of no words counts nothing, nor does what a rank sends to itself, nor bookkeeping (`split`,
+`barrier`, the sizes that `all_gather` asks for when it is not told them).
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ class Line:
 class Ledger:
     """Counts what this rank moves while it is open; ledgers may be nested, and each counts for itself.
 
-    `Ledger()` belongs to the rank of the thread that opens it, `Ledger(comm)` to the rank of `comm`. It counts
-    the calls of every communicator of that rank, sub-communicators too.
+    `Ledger()` belongs to the rank of the thread that opens it, `Ledger(comm)` to the rank of `comm`. It
+    counts the calls of every communicator of that rank, sub-communicators too.
 
     >>> import torch
     >>> from weft.comm import Ledger, run_ranks

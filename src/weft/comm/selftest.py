@@ -1,8 +1,8 @@
 """Every operation of a communicator against numpy, on random data with uneven and empty parts.
 
-Each case is a function of a communicator that raises where the answer is wrong. The tests run all of them on
-every engine and number of ranks, `weft doctor` runs them on two. Data come from a seed, so that every rank knows
-what every other holds.
+Each case is a function of a communicator that raises where the answer is wrong. The tests run all of them
+on every engine and number of ranks, `weft doctor` runs them on two. Data come from a seed, so that every
+rank knows what every other holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Run a function on real or virtual ranks, for tests.
 
-On `mpi` and `torch` the ranks are processes. The function is found again in them by file and name; arguments and
-results travel as files in a private directory, written by `torch.save` and read with `weights_only=True`, so
-that only tensors and plain data pass. Starting a job costs seconds: put many cases into one function.
+On `mpi` and `torch` the ranks are processes. The function is found again in them by file and name;
+arguments and results travel as files in a private directory, written by `torch.save` and read with
+`weights_only=True`, so that only tensors and plain data pass. Starting a job costs seconds: put many cases
+into one function.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ class RankFailed(RuntimeError):
 
 
 def run_ranks(
-    fn: Callable[..., Any], ranks: int, engine: str = "threads", *args: Any, stall_seconds: float = 60
+    fn: Callable[..., Any] | str, ranks: int, engine: str = "threads", *args: Any, stall_seconds: float = 60
 ) -> list[Any]:
     """`fn(comm, *args)` on `ranks` ranks of `engine`; the results by rank.
 
-    The first failure is raised here, with its type where Python or weft define it, the rank in `error.rank`, and
-    the rank and its traceback in a note. A rank that ends without a result is a failure, whatever its status.
-    On `mpi` and `torch`, `fn` is a function at the top of a module, or the text "module:function".
+    The first failure is raised here, with its type where Python or weft define it, the rank in
+    `error.rank`, and the rank and its traceback in a note. A rank that ends without a result is a failure,
+    whatever its status. On `mpi` and `torch`, `fn` is a function at the top of a module, or the text
+    "module:function".
 
     >>> run_ranks(lambda comm, x: comm.rank + x, 3, "threads", 10)
     [10, 11, 12]

@@ -1,11 +1,13 @@
-"""The engine `threads`: P virtual ranks in one process, for quick tests and for exact counts at 64 or 512 ranks.
+"""The engine `threads`: P virtual ranks in one process, for quick tests and for exact counts at 64 or 512
+ranks.
 
-Every rank is a thread. A call leaves a copy of what it sends on a board, and a rank that needs a piece not yet
-there sleeps until it is. The n-th collective call of each rank on a communicator meets the n-th of the others;
-that they agree (same operation, root, sizes) is checked, which MPI does not do. Sums are in the order of ranks.
+Every rank is a thread. A call leaves a copy of what it sends on a board, and a rank that needs a piece not
+yet there sleeps until it is. The n-th collective call of each rank on a communicator meets the n-th of the
+others; that they agree (same operation, root, sizes) is checked, which MPI does not do. Sums are in the
+order of ranks.
 
-All waiting goes through one lock, so the engine knows when everybody waits: a deadlock is an error at once, and
-names who waits where.
+All waiting goes through one lock, so the engine knows when everybody waits: a deadlock is an error at once,
+and names who waits where.
 """
 
 from __future__ import annotations
@@ -245,8 +247,8 @@ class ThreadCommunicator(Communicator):
                 meeting = group.meetings[number] = _Meeting(group.size, signature, root)
             elif meeting.signature != signature:
                 raise UserError(
-                    f"rank {self.rank} of {self.name!r} calls {_describe(signature)} where another rank calls "
-                    f"{_describe(meeting.signature)}. Make the same calls in the same order on every rank."
+                    f"rank {self.rank} of {self.name!r} calls {_describe(signature)} where another rank "
+                    f"calls {_describe(meeting.signature)}. Make the same calls in the same order everywhere."
                 )
             meeting.pieces[self.rank] = piece
             meeting.posted += 1

@@ -1,8 +1,8 @@
 """The engine `torch`: torch.distributed's process groups, NCCL on GPUs and gloo on CPUs.
 
-Gloo has no uneven all-gather and no reduce-scatter that is better than an all-reduce; they are built here from
-broadcasts and from an all-to-all with a sum in the order of ranks. Groups are made directly from the store, which
-keeps `torch.distributed`'s global state, and its ordering of ranks, out of the way.
+Gloo has no uneven all-gather and no reduce-scatter that is better than an all-reduce; they are built here
+from broadcasts and from an all-to-all with a sum in the order of ranks. Groups are made directly from the
+store, which keeps `torch.distributed`'s global state, and its ordering of ranks, out of the way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weft.comm import ledger
 from weft.comm.communicator import Communicator, PeerLost, Work
 from weft.comm.ledger import RankState
 
-_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 _FOREVER = timedelta(days=30)  # how long to wait is the watchdog's business
 
 
@@ -136,7 +136,9 @@ class TorchCommunicator(Communicator):
         self._splits = 0
         mine = dist.PrefixStore(prefix, store)
         if device.type == "cuda":
-            self._group: Any = dist.ProcessGroupNCCL(mine, rank, size, _FOREVER)
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = _FOREVER
+            self._group: Any = dist.ProcessGroupNCCL(mine, rank, size, options)
         else:
             self._group = dist.ProcessGroupGloo(mine, rank, size, _FOREVER)
         _open.add(self)

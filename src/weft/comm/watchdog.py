@@ -1,8 +1,9 @@
 """Where every rank waits, written by the ranks and read by the launcher.
 
-A job has one small file in its private directory, mapped by all: a slot a rank with the time at which it began to
-wait and the phase it waits in. Writing it costs well under a microsecond, and it can still be read when a rank
-hangs or is dead. Where there is no launcher (mpirun, srun, torchrun) each rank watches itself from a thread.
+A job has one small file in its private directory, mapped by all: a slot a rank with the time at which it
+began to wait and the phase it waits in. Writing it costs well under a microsecond, and it can still be read
+when a rank hangs or is dead. Where there is no launcher (mpirun, srun, torchrun) each rank watches itself
+from a thread.
 """
 
 from __future__ import annotations
