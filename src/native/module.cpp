@@ -10,7 +10,6 @@
 
 #include "csr.h"
 #include "kernels.h"
-#include "memory.h"
 #include "parallel.h"
 
 namespace nb = nanobind;
@@ -164,8 +163,6 @@ NB_MODULE(_native, m) {
     return names;
   });
   m.def("pool", [] { return std::string(weft::pool_name()); });
-  m.def("advise_huge", [](Address p, size_t bytes) { weft::advise_huge(at<void>(p), bytes); });
-  m.def("keep_freed_memory", &weft::keep_freed_memory);
   bind_sparse<float, int32_t>(m, "f32_i32");
   bind_sparse<float, int64_t>(m, "f32_i64");
   bind_sparse<double, int32_t>(m, "f64_i32");

@@ -159,7 +159,7 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]
     x, y = np.asarray(sizes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     table = np.stack([1 / y, x / y], axis=1)  # relative errors: 1 kB counts as much as 64 MB
     weights = np.ones_like(y)
-    line: NDArray[np.float64] = np.zeros(2)
+    line: NDArray[np.floating] = np.zeros(2)
     for _ in range(20):
         root = np.sqrt(weights)
         line = np.linalg.lstsq(table * root[:, None], root, rcond=None)[0]

@@ -584,7 +584,7 @@ class Communicator(ABC):
 
     def _check_out(self, name: str, out: Tensor, x: Tensor, shape: Sequence[int]) -> None:
         self._check_written(name, "out", out)
-        if out.dtype != x.dtype or tuple(out.shape) != tuple(shape):
+        if out.dtype != x.dtype or out.shape != shape:
             raise UserError(
                 f"{name}: out is {out.dtype} {tuple(out.shape)}, the result is {x.dtype} {tuple(shape)}. "
                 "Give it that type and shape."

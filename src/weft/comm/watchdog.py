@@ -27,10 +27,13 @@ class MappedSlot:
     def __init__(self, memory: mmap.mmap | bytearray, rank: int) -> None:
         self._memory = memory
         self._offset = rank * _SLOT.size
+        self._texts: dict[tuple[str, str], bytes] = {}
 
     def enter(self, phase: str, name: str) -> None:
         """This rank starts to wait."""
-        text = f"phase '{phase}' ({name})".encode()[:_NAME]
+        text = self._texts.get((phase, name))
+        if text is None:
+            text = self._texts[phase, name] = f"phase '{phase}' ({name})".encode()[:_NAME]
         _SLOT.pack_into(self._memory, self._offset, time.monotonic(), text)
 
     def leave(self) -> None:

@@ -2,6 +2,8 @@
 
 from .csr import CSR
 from .dropout import Stream, dropout, relu_dropout_
+from .linear import add_linear_, linear
+from .memory import pool
 from .native import use
 from .rows import add_rows_, gather_rows, pack_rows, scatter_add
 from .sddmm import sddmm
@@ -10,10 +12,13 @@ from .spmm import spmm
 __all__ = [
     "CSR",
     "Stream",
+    "add_linear_",
     "add_rows_",
     "dropout",
     "gather_rows",
+    "linear",
     "pack_rows",
+    "pool",
     "relu_dropout_",
     "scatter_add",
     "sddmm",

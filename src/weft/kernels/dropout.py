@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .memory import empty
 
 _WORD = 0xFFFFFFFF
 
@@ -129,12 +130,12 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float, key: int, rows: Tensor | None, first: int) -> Tensor:
         ctx.mask = p, key, rows, first
         x = x.detach().contiguous()
-        return _apply(x, native.empty(*x.shape, like=x), *ctx.mask, relu=False)
+        return _apply(x, empty(*x.shape, like=x), *ctx.mask, relu=False)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         dy = grads[0].contiguous()
-        return _apply(dy, native.empty(*dy.shape, like=dy), *ctx.mask, relu=False), None, None, None, None
+        return _apply(dy, empty(*dy.shape, like=dy), *ctx.mask, relu=False), None, None, None, None
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -155,7 +156,7 @@ class _ReluDropout(torch.autograd.Function):
         (y,) = ctx.saved_tensors
         dy = grads[0].contiguous()
         if native.served(y, dy):
-            dx = native.empty(*dy.shape, like=dy)
+            dx = empty(*dy.shape, like=dy)
             native.kernel("relu_backward", y)(
                 native.address(y), native.address(dy), dy.numel(), ctx.scale, native.address(dx),
                 native.threads(dy.numel()),

@@ -85,22 +85,3 @@ _SMALL = 1 << 15
 def threads(work: int) -> int:
     """How many threads to use for `work` multiply-adds: torch's own number, or 1 for little work."""
     return 1 if work < _SMALL else torch.get_num_threads()
-
-
-_HUGE = 4 << 20
-
-
-def empty(*shape: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """`torch.empty` on huge pages where it is large and on the CPU: random reads then miss the TLB less."""
-    out = torch.empty(shape, dtype=dtype or like.dtype, device=like.device)
-    if extension is not None and out.device.type == "cpu" and out.nbytes >= _HUGE:
-        extension.advise_huge(out.data_ptr(), out.nbytes)
-    return out
-
-
-def keep_freed_memory() -> bool:
-    """Let malloc keep what is freed, so that an epoch reuses the last one's buffers; whether it does.
-
-    For the whole process, until it ends: a trainer wants it, a library call must not do it unasked.
-    """
-    return extension is not None and bool(extension.keep_freed_memory())

@@ -9,22 +9,24 @@ from torch import Tensor
 
 from . import native
 from .csr import CSR
+from .memory import empty
 from .spmm import multiply
 
 
-def gather_rows(x: Tensor, index: Tensor) -> Tensor:
+def gather_rows(x: Tensor, index: Tensor, distinct: bool = False) -> Tensor:
     """y[k] = x[index[k]]; backward adds each row's gradients up.
 
-        x      [n, w]
-        index  [m]  int32 or int64, in 0..n-1; repeats allowed
-        y      [m, w]
+        x         [n, w]
+        index     [m]  int32 or int64, in 0..n-1; repeats allowed
+        distinct  a promise that no index occurs twice: a cheaper backward
+        y         [m, w]
 
     >>> gather_rows(torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([1, 1]))
     tensor([[3., 4.],
             [3., 4.]])
     """
     _check(index, x.shape[0])
-    return _Gather.apply(x, index)  # type: ignore[no-any-return]
+    return _Gather.apply(x, index, distinct)  # type: ignore[no-any-return]
 
 
 def scatter_add(index: Tensor, src: Tensor, rows: int) -> Tensor:
@@ -62,7 +64,7 @@ def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
     """out[k] = x[index[k]] without autograd or checks, into `out` where given: packs a message."""
     if native.served(x, index):
         x = x.contiguous()
-        out = x.new_empty(index.numel(), x.shape[1]) if out is None else out
+        out = empty(index.numel(), x.shape[1], like=x) if out is None else out
         native.kernel("gather_rows", x, index)(
             native.address(x), native.address(index), index.numel(), x.shape[1], native.address(out),
             native.threads(out.numel()),
@@ -87,14 +89,18 @@ def _sum_rows(src: Tensor, index: Tensor, rows: int) -> Tensor:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        ctx.rows = x.shape[0]
+    def forward(ctx: Any, x: Tensor, index: Tensor, distinct: bool) -> Tensor:
+        ctx.rows, ctx.distinct = x.shape[0], distinct
         ctx.save_for_backward(index)
         return pack_rows(x.detach(), index)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _sum_rows(grads[0], *ctx.saved_tensors, ctx.rows), None
+        dy, (index,) = grads[0].contiguous(), ctx.saved_tensors
+        if not ctx.distinct:
+            return _sum_rows(dy, index, ctx.rows), None, None
+        dx = empty(ctx.rows, dy.shape[1], like=dy).zero_()
+        return add_rows_(dx, index, dy), None, None
 
 
 class _Scatter(torch.autograd.Function):

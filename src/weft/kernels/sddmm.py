@@ -6,6 +6,7 @@ from torch import Tensor
 
 from . import native
 from .csr import CSR
+from .memory import empty
 
 
 def sddmm(a: CSR, left: Tensor, right: Tensor) -> Tensor:
@@ -28,7 +29,7 @@ def sddmm(a: CSR, left: Tensor, right: Tensor) -> Tensor:
         )
     if native.served(left, right, a.indices):
         left, right = left.contiguous(), right.contiguous()
-        out = left.new_empty(a.arcs)
+        out = empty(a.arcs, like=left)
         native.kernel("sddmm", left, a.indices)(
             a.shape[0], *map(native.address, (a.indptr, a.indices, left, right)), left.shape[1],
             native.address(out), native.threads(a.arcs * left.shape[1]),

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import unknown
 from . import native
 from .csr import CSR
+from .memory import empty
 from .sddmm import sddmm
 
 REDUCTIONS = ("sum", "mean", "max", "min")
@@ -60,7 +61,7 @@ def multiply(
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
         x, values = x.contiguous(), None if values is None else values.contiguous()
-        out = native.empty(rows, width, like=x) if out is None else out
+        out = empty(rows, width, like=x) if out is None else out
         native.kernel("spmm", x, a.indices)(
             rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(out),
             mean, accumulate, native.threads((a.arcs + rows) * width),
@@ -111,7 +112,7 @@ def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[T
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
         x, values = x.contiguous(), None if values is None else values.contiguous()
-        y, arg = native.empty(rows, width, like=x), native.empty(rows, width, like=x, dtype=torch.int32)
+        y, arg = empty(rows, width, like=x), empty(rows, width, like=x, dtype=torch.int32)
         native.kernel("spmm_extremum", x, a.indices)(
             rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
             native.address(arg), largest, native.threads((a.arcs + rows) * width),
@@ -158,7 +159,7 @@ def extremum_backward(a: CSR, dy: Tensor, arg: Tensor, values: Tensor | None) ->
     """dx[j,c] = Σ over the rows i that arc (i, j) won in column c of a_ij dy[i,c]."""
     width = dy.shape[1]
     if native.served(dy, a.indices, values):
-        dx = native.empty(a.shape[1], width, like=dy)
+        dx = empty(a.shape[1], width, like=dy)
         native.kernel("spmm_extremum_backward", dy, a.indices)(
             a.shape[1], *map(native.address, (a.T.indptr, a.T.indices, a.permutation, a.indptr, values, dy, arg)),
             width, native.address(dx), native.threads((a.arcs + a.shape[1]) * width),

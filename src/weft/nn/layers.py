@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import unknown
+from ..kernels import add_linear_, linear
 from .adjacency import Adjacency
 
 
@@ -20,11 +21,6 @@ def _weight(inputs: int, outputs: int) -> nn.Parameter:
 
 def _bias(outputs: int, wanted: bool) -> nn.Parameter | None:
     return nn.Parameter(torch.zeros(outputs)) if wanted else None
-
-
-def affine(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """h W + b, in one call."""
-    return h @ weight if bias is None else torch.addmm(bias, h, weight)
 
 
 class GCNLayer(nn.Module):
@@ -44,11 +40,11 @@ class GCNLayer(nn.Module):
     def forward(self, A: Adjacency, h: Tensor, fixed: bool = False) -> Tensor:
         inputs, outputs = self.weight.shape
         if fixed:
-            return affine(A.once(h), self.weight, self.bias)
+            return linear(A.once(h), self.weight, self.bias)
         if inputs < outputs:
-            return affine(A @ h, self.weight, self.bias)
-        z = A @ (h @ self.weight)
-        return z if self.bias is None else z + self.bias
+            return linear(A @ h, self.weight, self.bias)
+        z = A @ linear(h, self.weight)
+        return z if self.bias is None else z.add_(self.bias)
 
 
 class SAGELayer(nn.Module):
@@ -73,12 +69,12 @@ class SAGELayer(nn.Module):
 
     def forward(self, A: Adjacency, h: Tensor, fixed: bool = False) -> Tensor:
         inputs, outputs = self.weight_near.shape
-        own = affine(h, self.weight_self, self.bias)
+        own = linear(h, self.weight_self, self.bias)
         if fixed:
-            return torch.addmm(own, A.once(h, self.reduce), self.weight_near)
+            return add_linear_(own, A.once(h, self.reduce), self.weight_near)
         if self.reduce == "max" or inputs < outputs:
-            return torch.addmm(own, A.aggregate(h, self.reduce), self.weight_near)
-        return own + A @ (h @ self.weight_near)
+            return add_linear_(own, A.aggregate(h, self.reduce), self.weight_near)
+        return own.add_(A @ linear(h, self.weight_near))
 
 
 class GINLayer(nn.Module):
@@ -102,12 +98,12 @@ class GINLayer(nn.Module):
         inputs, outputs = self.weight1.shape
         if fixed or inputs < outputs:
             near = A.once(h) if fixed else A @ h
-            u = affine((1 + self.epsilon) * h + near, self.weight1, self.bias1)
+            u = linear((1 + self.epsilon) * h + near, self.weight1, self.bias1)
         else:
-            u = h @ self.weight1
+            u = linear(h, self.weight1)
             u = (1 + self.epsilon) * u + A @ u
-            u = u if self.bias1 is None else u + self.bias1
-        return affine(torch.relu_(u), self.weight2, self.bias2)
+            u = u if self.bias1 is None else u.add_(self.bias1)
+        return linear(torch.relu_(u), self.weight2, self.bias2)
 
 
 class SGCLayer(nn.Module):
@@ -128,11 +124,11 @@ class SGCLayer(nn.Module):
     def forward(self, A: Adjacency, h: Tensor, fixed: bool = False) -> Tensor:
         inputs, outputs = self.weight.shape
         if fixed:
-            return affine(A.once(h, hops=self.hops), self.weight, self.bias)
+            return linear(A.once(h, hops=self.hops), self.weight, self.bias)
         if inputs < outputs:
-            return affine(self._propagate(A, h), self.weight, self.bias)
-        z = self._propagate(A, h @ self.weight)
-        return z if self.bias is None else z + self.bias
+            return linear(self._propagate(A, h), self.weight, self.bias)
+        z = self._propagate(A, linear(h, self.weight))
+        return z if self.bias is None else z.add_(self.bias)
 
     def _propagate(self, A: Adjacency, h: Tensor) -> Tensor:
         for _ in range(self.hops):

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..errors import UserError, unknown
 from ..graph import Graph, normalise
-from ..kernels import CSR
-from ..kernels.native import keep_freed_memory
+from ..kernels import CSR, gather_rows
+from ..kernels.memory import trim
 from ..nn import Model, Noise, build
 from .config import RunConfig
 from .metrics import hits, loss_sum, score
@@ -64,7 +64,6 @@ class Trainer:
     def __init__(self, graph: Graph, config: RunConfig):
         _check(graph, config)
         self.config = config
-        keep_freed_memory()
         dtype = getattr(torch, config.train.dtype)
         # One generator seeds the weights: every rank of every grid starts from the same ones.
         torch.manual_seed(config.train.seed)
@@ -84,13 +83,14 @@ class Trainer:
             rows = torch.empty(0, dtype=torch.int64) if mask is None else mask.nonzero().ravel()
             self.rows[split] = rows
         self.labels = {split: graph.labels[rows] for split, rows in self.rows.items()}
+        trim()
 
     def step(self, epoch: int) -> float:
         """One pass forward and back and an update; the loss before it."""
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         logits = self.model(self.A, self.x, Noise(self.config.train.seed, epoch))
-        loss = loss_sum(logits[self.rows["train"]], self.labels["train"]) / self.rows["train"].numel()
+        loss = loss_sum(gather_rows(logits, self.rows["train"], distinct=True), self.labels["train"]) / self.rows["train"].numel()
         loss.backward()
         self.optimiser.step()
         return float(loss.detach())

@@ -1,0 +1,66 @@
+"""Whole training epochs of weft and of PyG, each in a process of its own, taken in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, unknown
+from ..graph import load, write_store
+
+CONTENDERS = ("weft", "pyg-csr", "pyg-edges")
+"""weft; PyG's layers on a torch CSR adjacency; PyG's layers on `edge_index`."""
+
+
+def bench_epoch(
+    graph: str, model: str, layers: int, hidden: int, dropout: float, threads: int, epochs: int, rounds: int,
+    against: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    """Median seconds of an epoch and peak memory per contender, with the ratios to weft."""
+    for name in against:
+        if name not in CONTENDERS[1:]:
+            raise unknown("contender", name, CONTENDERS[1:])
+    if model not in ("gcn", "sage"):
+        raise unknown("model for this benchmark", model, ["gcn", "sage"])
+    seconds: dict[str, list[float]] = {name: [] for name in ("weft", *against)}
+    peak: dict[str, int] = dict.fromkeys(seconds, 0)
+    idle: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "graph.weft"
+        write_store(load(graph), store)
+        for _ in range(rounds):
+            for name in seconds:
+                task = {"name": name, "store": str(store), "model": model, "layers": layers, "hidden": hidden,
+                        "dropout": dropout, "threads": threads, "epochs": epochs}  # fmt: skip
+                answer = _in_a_process(task)
+                seconds[name] += answer["seconds"]
+                peak[name] = max(peak[name], answer["peak_rss_bytes"])
+                idle[name] = answer["idle_rss_bytes"]
+    ours = statistics.median(seconds["weft"])
+    return {
+        "graph": graph, "model": model, "layers": layers, "hidden": hidden, "threads": threads,
+        "rows": [
+            {
+                "contender": name, "seconds": statistics.median(times), "fastest": min(times), "slowest": max(times),
+                "ratio": statistics.median(times) / ours,
+                "peak_rss_bytes": peak[name], "above_idle_bytes": peak[name] - idle[name],
+            }
+            for name, times in seconds.items()
+        ],
+    }  # fmt: skip
+
+
+def _in_a_process(task: dict[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "weft.bench.contender", json.dumps(task)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(task["threads"])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UserError(f"{task['name']} failed: {last}. PyG comes with the extra: pip install 'weft[pyg]'.")
+    return json.loads(done.stdout)  # type: ignore[no-any-return]

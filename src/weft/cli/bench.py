@@ -1,0 +1,113 @@
+"""weft bench: measurements as ratios of one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UserError, unknown
+from .options import Parser
+
+_DEFAULT = "kronecker:scale=17,degree=30"
+
+
+def run(arguments: Sequence[str]) -> int:
+    benches = {"kernels": _kernels, "epoch": _epoch}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: weft bench {kernels,epoch} [--help]\n\n"
+              "  kernels  SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
+              "  epoch    whole training epochs against PyG: seconds and peak memory")  # fmt: skip
+        return 0
+    if arguments[0] not in benches:
+        raise unknown("benchmark", arguments[0], benches)
+    return benches[arguments[0]](arguments[1:])
+
+
+def _kernels(arguments: Sequence[str]) -> int:
+    parser = Parser("bench kernels", "Our kernels against torch's, in one run.",
+                    "  weft bench kernels\n  weft bench kernels --widths 16,64 --threads 1")  # fmt: skip
+    parser.add_argument("graph", nargs="?", default=_DEFAULT, help=f"({_DEFAULT})")
+    parser.add_argument("--widths", default="16,64,128", help="(16,64,128)")
+    parser.add_argument("--threads", default="1,2", help="(1,2)")
+    parser.add_argument("--rounds", default="7", help="measurements each, the median counts (7)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse(arguments)
+    from ..bench.kernels import bench_kernels
+    from ..graph import load
+
+    graph = load(parsed.graph)
+    rows = bench_kernels(graph, _numbers(parsed.widths), _numbers(parsed.threads), _numbers(parsed.rounds)[0])
+    if parsed.json:
+        print(json.dumps({"graph": parsed.graph, "arcs": graph.num_arcs, "rows": rows}))
+        return 0
+    _table(
+        f"{parsed.graph}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, float32, {rows[0]['isa']}",
+        ["operator", "threads", "width", "weft ms", "torch ms", "ratio", "GB/s", "STREAM GB/s"],
+        [
+            [r["operator"], r["threads"], r["width"], f"{r['weft_seconds'] * 1e3:.2f}", f"{r['torch_seconds'] * 1e3:.2f}",
+             f"{r['ratio']:.2f}x", f"{r['gigabytes_per_second']:.1f}", f"{r['stream_gigabytes_per_second']:.1f}"]
+            for r in rows
+        ],
+    )  # fmt: skip
+    return 0
+
+
+def _epoch(arguments: Sequence[str]) -> int:
+    parser = Parser("bench epoch", "Whole training epochs of weft and PyG, in turn, each in its own process.",
+                    "  weft bench epoch --against pyg\n  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
+    parser.add_argument("graph", nargs="?", default=f"{_DEFAULT},features=128,classes=40", help="needs features and labels")
+    parser.add_argument("--model", default="gcn", help="gcn or sage (gcn)")
+    parser.add_argument("--layers", default="3", help="(3)")
+    parser.add_argument("--hidden", default="128", help="(128)")
+    parser.add_argument("--dropout", default="0", help="(0)")
+    parser.add_argument("--threads", default="2", help="(2)")
+    parser.add_argument("--epochs", default="3", help="timed epochs a round, after two to warm up (3)")
+    parser.add_argument("--rounds", default="3", help="turns of each contender (3)")
+    parser.add_argument("--against", default="pyg", help="pyg (both ways), pyg-csr, pyg-edges; commas between (pyg)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse(arguments)
+    from ..bench.epoch import bench_epoch
+
+    against = [c for name in parsed.against.split(",") for c in (["pyg-csr", "pyg-edges"] if name == "pyg" else [name])]
+    layers, hidden, threads, epochs, rounds = (
+        _numbers(getattr(parsed, name))[0] for name in ("layers", "hidden", "threads", "epochs", "rounds")
+    )
+    result = bench_epoch(
+        parsed.graph, parsed.model, layers, hidden, float(parsed.dropout), threads, epochs, rounds, against
+    )
+    if parsed.json:
+        print(json.dumps(result))
+        return 0
+    _table(
+        f"{parsed.graph}: {layers}-layer {parsed.model}, hidden {hidden}, {threads} threads",
+        ["contender", "s/epoch", "fastest", "slowest", "time ratio", "peak MB", "above idle MB"],
+        [
+            [r["contender"], f"{r['seconds']:.3f}", f"{r['fastest']:.3f}", f"{r['slowest']:.3f}", f"{r['ratio']:.2f}x",
+             f"{r['peak_rss_bytes'] / 2**20:.0f}", f"{r['above_idle_bytes'] / 2**20:.0f}"]
+            for r in result["rows"]
+        ],
+    )  # fmt: skip
+    return 0
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"{text!r} is not a list of whole numbers. Write 16,64,128.") from None
+    if min(numbers) < 1:
+        raise UserError(f"{text!r} holds a number below 1. Write 16,64,128.")
+    return numbers
+
+
+def _table(title: str, heads: list[str], rows: list[list[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("operator", "contender") else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
