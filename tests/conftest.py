@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 import torch
 
-hypothesis.settings.register_profile("weft", derandomize=True, deadline=None, print_blob=False)
+hypothesis.settings.register_profile("weft", derandomize=True, deadline=None, database=None, print_blob=False)
 hypothesis.settings.load_profile("weft")
 
 

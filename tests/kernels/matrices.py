@@ -9,8 +9,9 @@ from weft.kernels import CSR
 
 
 def random_csr(
-    rows: int, columns: int, density: float, seed: int, dtype: torch.dtype | None, index: torch.dtype = torch.int32
-) -> CSR:
+    rows: int, columns: int, density: float, seed: int, dtype: torch.dtype | None,
+    index: torch.dtype = torch.int32,
+) -> CSR:  # fmt: skip
     """A random matrix; dtype None has no values. Some rows and columns stay empty at low density."""
     g = torch.Generator().manual_seed(seed)
     mask = torch.rand(rows, columns, generator=g) < density

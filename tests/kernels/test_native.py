@@ -16,7 +16,8 @@ indices = torch.randint(50, (400,), generator=g).int()
 a = CSR(torch.arange(0, 401, 8), indices, torch.rand(400, generator=g), (50, 50))
 x = torch.rand(50, 37, generator=g)
 y = relu_dropout_(spmm(a, x) - 2, 0.5, Stream(0, 0, 0))
-print(native.extension.isa() if native.extension else "none", native.extension.pool() if native.extension else "")
+e = native.extension
+print(e.isa() if e else "none", e.pool() if e else "")
 print(f"{float(y.double().sum()):.3f} {int((y > 0).sum())} {float(spmm(a, x, reduce='max').sum()):.4f}")
 """
 

@@ -12,7 +12,8 @@ BACKENDS = ("native", "torch")
 
 @given(
     n=st.integers(1, 12), m=st.integers(0, 30), width=st.sampled_from([1, 3, 8, 17]),
-    index=st.sampled_from([torch.int32, torch.int64]), backend=st.sampled_from(BACKENDS), seed=st.integers(0, 99),
+    index=st.sampled_from([torch.int32, torch.int64]), backend=st.sampled_from(BACKENDS),
+    seed=st.integers(0, 99),
 )  # fmt: skip
 def test_gather_and_scatter_are_dual(n, m, width, index, backend, seed):
     g = torch.Generator().manual_seed(seed)

@@ -16,7 +16,8 @@ BACKENDS = ("native", "torch")
 
 def dense_spmm(a: CSR, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The definition, on dense tensors: messages [rows, columns, w], then the reduction over columns."""
-    present = torch.zeros(a.shape, dtype=torch.bool).index_put((a.row_of, a.indices.long()), torch.tensor(True))
+    present = torch.zeros(a.shape, dtype=torch.bool)
+    present[a.row_of, a.indices.long()] = True
     weight = present.to(x.dtype) if a.values is None else a.dense()
     messages = weight[:, :, None] * x[None]
     if reduce in ("sum", "mean"):
@@ -28,7 +29,10 @@ def dense_spmm(a: CSR, x: torch.Tensor, reduce: str) -> torch.Tensor:
     return torch.where(present.any(1)[:, None], y, 0.0)
 
 
-@given(a=matrices, width=widths, reduce=st.sampled_from(REDUCTIONS), backend=st.sampled_from(BACKENDS), seed=st.integers(0, 99))
+@given(
+    a=matrices, width=widths, reduce=st.sampled_from(REDUCTIONS), backend=st.sampled_from(BACKENDS),
+    seed=st.integers(0, 99),
+)  # fmt: skip
 def test_spmm_is_the_dense_product_forward_and_backward(a, width, reduce, backend, seed):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(a.shape[1], width, dtype=torch.float64, generator=g, requires_grad=True)

@@ -13,20 +13,22 @@ from .graphs import adjacency, directed
 def dense_model(model, A, x, noise):
     """The stack's equation with plain torch operations and stored masks."""
     h = dropout(x, model.input_dropout, Stream(noise.seed, noise.epoch, 0))
-    for l, layer in enumerate(model.layers):
+    for depth, layer in enumerate(model.layers):
         z = layer(A, h)
-        if l == len(model.layers) - 1:
+        if depth == len(model.layers) - 1:
             return z
         if model.residual and z.shape == h.shape:
             z = z + h
-        z = torch.relu(model.norms[l](z))
-        h = dropout(z, model.dropout, Stream(noise.seed, noise.epoch, l + 1))
+        z = torch.relu(model.norms[depth](z))
+        h = dropout(z, model.dropout, Stream(noise.seed, noise.epoch, depth + 1))
     raise AssertionError
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("layers", [1, 2, 4])
-@pytest.mark.parametrize("extras", [{}, {"layer_norm": True, "residual": True, "input_dropout": 0.3}, {"bias": False}])
+@pytest.mark.parametrize(
+    "extras", [{}, {"layer_norm": True, "residual": True, "input_dropout": 0.3}, {"bias": False}]
+)
 def test_the_stack_is_its_equation(name, layers, extras):
     config = ModelConfig(name=name, layers=layers, hidden=6, dropout=0.4, **extras)
     model = build(config, inputs=6, outputs=3).double()

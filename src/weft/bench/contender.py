@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
 
     conv = {"gcn": lambda a, b: GCNConv(a, b, cached=True), "sage": SAGEConv}[task["model"]]
     widths = [graph.num_features, *[task["hidden"]] * (task["layers"] - 1), graph.num_classes]
-    layers = torch.nn.ModuleList(conv(a, b) for a, b in zip(widths, widths[1:], strict=False))
+    layers = torch.nn.ModuleList(conv(a, b) for a, b in pairwise(widths))
     data = to_pyg(graph)
     x, labels, train = data.x, data.y, data.train_mask
     arcs = data.edge_index
@@ -42,9 +43,9 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
     def step(epoch: int) -> None:
         optimiser.zero_grad()
         h = x
-        for l, layer in enumerate(layers):
+        for depth, layer in enumerate(layers):
             h = layer(h, arcs)
-            if l < len(layers) - 1:
+            if depth < len(layers) - 1:
                 h = F.dropout(h.relu(), task["dropout"])
         F.cross_entropy(h[train], labels[train]).backward()
         optimiser.step()

@@ -63,4 +63,4 @@ def _in_a_process(task: dict[str, Any]) -> dict[str, Any]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"{task['name']} failed: {last}. PyG comes with the extra: pip install 'weft[pyg]'.")
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return json.loads(done.stdout)

@@ -41,7 +41,8 @@ class CSR:
         rows, columns = self.shape
         if self.indptr.dtype != torch.int64 or self.indptr.shape != (rows + 1,):
             raise ValueError(
-                f"indptr must be int64 of length {rows + 1}, not {self.indptr.dtype} {tuple(self.indptr.shape)}"
+                f"indptr must be int64 of length {rows + 1}, "
+                f"not {self.indptr.dtype} {tuple(self.indptr.shape)}"
             )
         if self.indices.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"indices must be int32 or int64, not {self.indices.dtype}")

@@ -57,7 +57,7 @@ def dropout(x: Tensor, p: float, stream: Stream, rows: Tensor | None = None, fir
     True
     """
     _check(x, p, rows)
-    return x if p == 0 else _Dropout.apply(x, p, stream.key, rows, first)  # type: ignore[no-any-return]
+    return x if p == 0 else _Dropout.apply(x, p, stream.key, rows, first)
 
 
 def relu_dropout_(x: Tensor, p: float, stream: Stream, rows: Tensor | None = None, first: int = 0) -> Tensor:
@@ -69,7 +69,7 @@ def relu_dropout_(x: Tensor, p: float, stream: Stream, rows: Tensor | None = Non
     tensor([[0., 2.]])
     """
     _check(x, p, rows)
-    return _ReluDropout.apply(x, p, stream.key, rows, first)  # type: ignore[no-any-return]
+    return _ReluDropout.apply(x, p, stream.key, rows, first)
 
 
 def _check(x: Tensor, p: float, rows: Tensor | None) -> None:
@@ -109,7 +109,7 @@ def keep_mask(
     return torch.stack([w.expand(shape) for w in words]).gather(0, word[None])[0] >= _threshold(p)
 
 
-def _apply(x: Tensor, y: Tensor, p: float, key: int, rows: Tensor | None, first: int, relu: bool) -> Tensor:
+def _apply(x: Tensor, y: Tensor, relu: bool, p: float, key: int, rows: Tensor | None, first: int) -> Tensor:
     if native.served(x) and (rows is None or rows.device.type == "cpu"):
         rows = None if rows is None else rows.to(torch.int64).contiguous()
         native.kernel("dropout", x)(
@@ -130,12 +130,12 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float, key: int, rows: Tensor | None, first: int) -> Tensor:
         ctx.mask = p, key, rows, first
         x = x.detach().contiguous()
-        return _apply(x, empty(*x.shape, like=x), *ctx.mask, relu=False)
+        return _apply(x, empty(*x.shape, like=x), False, *ctx.mask)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         dy = grads[0].contiguous()
-        return _apply(dy, empty(*dy.shape, like=dy), *ctx.mask, relu=False), None, None, None, None
+        return _apply(dy, empty(*dy.shape, like=dy), False, *ctx.mask), None, None, None, None
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -146,7 +146,7 @@ class _ReluDropout(torch.autograd.Function):
         if native.served(x) and p == 0:
             data.relu_()
         else:
-            _apply(data, data, p, key, rows, first, relu=True)
+            _apply(data, data, True, p, key, rows, first)
         ctx.scale = 1 / (1 - p)
         ctx.save_for_backward(x)
         return x

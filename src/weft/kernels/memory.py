@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 _LARGE = 1 << 20
 """Below this many bytes malloc does well by itself."""
 _SLACK = 1.125
@@ -54,7 +53,8 @@ class Pool:
         weakref.finalize(lease, self._give_back, block).atexit = False
         # Not a view of it: autograd forbids writing into a view that a custom function returns.
         out = torch.empty(0, dtype=dtype)
-        return out.set_(torch.from_numpy(lease).untyped_storage(), 0, shape)
+        storage = torch.from_numpy(lease).untyped_storage()
+        return out.set_(storage, 0, shape)  # type: ignore[call-overload]
 
     def _take(self, size: int) -> mmap.mmap:
         with self._lock:
@@ -92,8 +92,6 @@ def empty(*shape: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor
     if like.device.type != "cpu" or int(np.prod(shape, dtype=np.int64)) * dtype.itemsize < _LARGE:
         return torch.empty(shape, dtype=dtype, device=like.device)
     return pool.empty(shape, dtype)
-
-
 
 
 def trim() -> None:

@@ -66,7 +66,7 @@ def served(*tensors: Tensor | None) -> bool:
 
 def kernel(name: str, *typed: Tensor) -> Callable[..., Any]:
     """The C++ function for these tensors' types, such as `spmm_f32_i32`."""
-    return getattr(extension, "_".join([name, *(_SUFFIX[t.dtype] for t in typed)]))  # type: ignore[no-any-return]
+    return getattr(extension, "_".join([name, *(_SUFFIX[t.dtype] for t in typed)]))
 
 
 def address(t: Tensor | None) -> int:

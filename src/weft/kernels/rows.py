@@ -26,7 +26,7 @@ def gather_rows(x: Tensor, index: Tensor, distinct: bool = False) -> Tensor:
             [3., 4.]])
     """
     _check(index, x.shape[0])
-    return _Gather.apply(x, index, distinct)  # type: ignore[no-any-return]
+    return _Gather.apply(x, index, distinct)
 
 
 def scatter_add(index: Tensor, src: Tensor, rows: int) -> Tensor:
@@ -42,7 +42,7 @@ def scatter_add(index: Tensor, src: Tensor, rows: int) -> Tensor:
     _check(index, rows)
     if index.shape[0] != src.shape[0]:
         raise ValueError(f"{index.shape[0]} indices for {src.shape[0]} rows")
-    return _Scatter.apply(src, index, rows)  # type: ignore[no-any-return]
+    return _Scatter.apply(src, index, rows)
 
 
 def add_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _check(index: Tensor, rows: int) -> None:
 
 
 def _sum_rows(src: Tensor, index: Tensor, rows: int) -> Tensor:
-    # One column of ones per message row: its transpose, a SpMM, adds up in a fixed order on any number of threads.
+    # One column of ones per message row: its transpose, a SpMM, adds up in a fixed order on any threads.
     m = index.numel()
     picks = CSR(torch.arange(m + 1, device=index.device), index, None, (m, rows))
     return multiply(picks.T, src.contiguous(), None)

@@ -23,7 +23,7 @@ def spmm(a: CSR, x: Tensor, values: Tensor | None = None, reduce: str = "sum") -
         x       [columns, w]     or [columns]
         values  [arcs]           in place of a.values; may ask for a gradient
         y       [rows, w]        rows without entries are 0
-        ⊕       sum, mean (by the number of entries), max, min (ties: the first entry)
+        ⊕       sum, mean (by the number of entries), max, min (ties: the smallest j; a j twice in a row is not for these)
 
         forward   y  = A x
         backward  dx = Aᵀ dy,  dvalues = dy xᵀ at A's entries;  max and min: to the winner alone
@@ -45,8 +45,8 @@ def spmm(a: CSR, x: Tensor, values: Tensor | None = None, reduce: str = "sum") -
     if values is not None and values.dtype != x.dtype:
         raise ValueError(f"x is {x.dtype} but A's values are {values.dtype}. Use a.to(dtype=...).")
     if reduce in ("max", "min"):
-        return _Extremum.apply(values, x, a, reduce == "max")  # type: ignore[no-any-return]
-    return _Sum.apply(values, x, a, reduce == "mean")  # type: ignore[no-any-return]
+        return _Extremum.apply(values, x, a, reduce == "max")
+    return _Sum.apply(values, x, a, reduce == "mean")
 
 
 def multiply(
@@ -105,14 +105,14 @@ class _Sum(torch.autograd.Function):
 
 
 def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[Tensor, Tensor]:
-    """(y, arg): the largest or smallest a_ij x[j] per row and column, and the winner's position in its row.
+    """(y, arg): the largest or smallest a_ij x[j] per row and column, and the winner's column j.
 
-    y [rows, w], arg [rows, w] int32; rows without entries give 0 and -1.
+    y [rows, w], arg [rows, w] of the indices' type; rows without entries give 0 and -1.
     """
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
         x, values = x.contiguous(), None if values is None else values.contiguous()
-        y, arg = empty(rows, width, like=x), empty(rows, width, like=x, dtype=torch.int32)
+        y, arg = empty(rows, width, like=x), empty(rows, width, like=x, dtype=a.indices.dtype)
         native.kernel("spmm_extremum", x, a.indices)(
             rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
             native.address(arg), largest, native.threads((a.arcs + rows) * width),
@@ -128,11 +128,11 @@ def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[T
     # NaN equals nothing, so it is matched by being NaN.
     best = y[a.row_of]
     wins = (messages == best) | (messages.isnan() & best.isnan())
-    position = (torch.arange(a.arcs, device=x.device) - a.indptr[a.row_of])[:, None].expand(-1, width)
-    none = torch.iinfo(torch.int32).max
+    column = a.indices.long()[:, None].expand(-1, width)
+    none = torch.iinfo(torch.int64).max
     arg = torch.full((rows, width), none, dtype=torch.int64, device=x.device)
-    arg = arg.scatter_reduce(0, row, torch.where(wins, position, none), "amin")
-    return y, torch.where(arg == none, -1, arg).int()
+    arg = arg.scatter_reduce(0, row, torch.where(wins, column, none), "amin")
+    return y, torch.where(arg == none, -1, arg).to(a.indices.dtype)
 
 
 class _Extremum(torch.autograd.Function):
@@ -150,37 +150,42 @@ class _Extremum(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         values, x, arg = ctx.saved_tensors
         dy = grads[0].contiguous()
-        dx = extremum_backward(ctx.a, dy, arg, values) if ctx.needs_input_grad[1] else None
-        dvalues = _winning_values(ctx.a, dy, arg, x) if ctx.needs_input_grad[0] else None
+        dx = dvalues = None
+        if ctx.needs_input_grad[0]:
+            dvalues = _winning_values(ctx.a, dy, arg, x)
+        if ctx.needs_input_grad[1]:
+            a = ctx.a
+            own = values is None or values is a.values
+            dx = extremum_backward(a.T, dy, arg, a.T.values if own else values[a.permutation])
         return dvalues, dx, None, None
 
 
-def extremum_backward(a: CSR, dy: Tensor, arg: Tensor, values: Tensor | None) -> Tensor:
-    """dx[j,c] = Σ over the rows i that arc (i, j) won in column c of a_ij dy[i,c]."""
+def extremum_backward(
+    t: CSR, dy: Tensor, arg: Tensor, values: Tensor | None, labels: Tensor | None = None
+) -> Tensor:
+    """dx[j,c] = Σ over the rows i that j won in column c of a_ij dy[i,c].
+
+        t       [columns, rows]  the transpose of A, with its `values`
+        arg     [rows, w]        the winners, as `extremum` gives them
+        labels  [columns]        what the winners call column j, where not j itself
+    """
     width = dy.shape[1]
-    if native.served(dy, a.indices, values):
-        dx = empty(a.shape[1], width, like=dy)
-        native.kernel("spmm_extremum_backward", dy, a.indices)(
-            a.shape[1], *map(native.address, (a.T.indptr, a.T.indices, a.permutation, a.indptr, values, dy, arg)),
-            width, native.address(dx), native.threads((a.arcs + a.shape[1]) * width),
+    if native.served(dy, t.indices, values):
+        dx = empty(t.shape[0], width, like=dy)
+        values = None if values is None else values.contiguous()
+        native.kernel("spmm_extremum_backward", dy, t.indices)(
+            t.shape[0], *map(native.address, (t.indptr, t.indices, values, labels, dy, arg)),
+            width, native.address(dx), native.threads((t.arcs + t.shape[0]) * width),
         )  # fmt: skip
         return dx
-    arc, hit = _winning_arcs(a, arg)
-    gradient = dy[hit] if values is None else dy[hit] * values[arc]
-    column = torch.arange(width, device=dy.device).expand_as(arg)[hit]
-    return dy.new_zeros(a.shape[1], width).index_put(
-        (a.indices[arc].long(), column), gradient, accumulate=True
-    )
-
-
-def _winning_arcs(a: CSR, arg: Tensor) -> tuple[Tensor, Tensor]:
-    """The winning arc of each (row, column) that has one, and where those are."""
-    hit = arg >= 0
-    return (a.indptr[:-1, None] + arg)[hit], hit
+    name = t.row_of if labels is None else labels[t.row_of]
+    messages = torch.where(arg[t.indices.long()] == name[:, None], dy[t.indices.long()], 0)
+    if values is not None:
+        messages = messages * values[:, None]
+    return dy.new_zeros(t.shape[0], width).index_add_(0, t.row_of, messages)
 
 
 def _winning_values(a: CSR, dy: Tensor, arg: Tensor, x: Tensor) -> Tensor:
     """dvalues[e] = Σ over the columns c that arc e = (i, j) won of dy[i,c] x[j,c]."""
-    arc, hit = _winning_arcs(a, arg)
-    column = torch.arange(dy.shape[1], device=dy.device).expand_as(arg)[hit]
-    return dy.new_zeros(a.arcs).index_add_(0, arc, dy[hit] * x[a.indices[arc].long(), column])
+    won = arg[a.row_of] == a.indices[:, None]
+    return torch.where(won, dy[a.row_of] * x[a.indices.long()], 0).sum(1)

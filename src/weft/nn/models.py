@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, unknown
@@ -45,13 +45,14 @@ class Noise:
 
 
 class Model(nn.Module):
-    """h₀ = drop(X);  h_l = drop(relu(norm(layer_l(A, h_{l−1}) [+ h_{l−1}])));  the last layer gives the logits.
+    """h₀ = drop(X);  h_l = drop(relu(norm(layer_l(A, h_{l−1}) [+ h_{l−1}])));  the last gives the logits.
 
         x       [n, f]   input features of the vertices at hand
         logits  [n, c]
 
     `adjacency` names the normalisation of A that the layers expect (`weft.graph.normalise`).
 
+    >>> import torch
     >>> from weft.kernels import CSR
     >>> A = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
     >>> model = build(ModelConfig(name="gcn", hidden=8), inputs=3, outputs=2)
@@ -73,20 +74,20 @@ class Model(nn.Module):
         return self.embed(A, x, noise)[-1]
 
     def embed(self, A: Adjacency, x: Tensor, noise: Noise | None = None) -> tuple[Tensor, Tensor]:
-        """(embedding, logits): the last hidden layer [n, hidden] (x itself in a one-layer model) and the result."""
+        """(embedding, logits): the last hidden layer [n, hidden] (x where there is none), and the result."""
         if self.training and noise is None and (self.dropout or self.input_dropout):
             raise ValueError(
                 "a training pass with dropout needs its random numbers: model(A, x, Noise(seed, epoch))"
             )
         h = embedding = self._drop_input(A, x, noise)
         last = len(self.layers) - 1
-        for l, layer in enumerate(self.layers):
-            z = layer(A, h, fixed=l == 0 and not self.input_dropout)
-            if l == last:
+        for depth, layer in enumerate(self.layers):
+            z = layer(A, h, fixed=depth == 0 and not self.input_dropout)
+            if depth == last:
                 return embedding, z
             if self.residual and z.shape == h.shape:
                 z = z + h
-            h = embedding = self._activate(A, self.norms[l](z), l + 1, noise)
+            h = embedding = self._activate(A, self.norms[depth](z), depth + 1, noise)
         raise UserError("a model needs at least 1 layer. Use --layers 2.")
 
     def _drop_input(self, A: Adjacency, x: Tensor, noise: Noise | None) -> Tensor:
@@ -108,7 +109,7 @@ Factory = Callable[[ModelConfig, list[int]], tuple[list[nn.Module], str]]
 
 
 def _stack(layer: Callable[..., nn.Module], widths: list[int], **options: object) -> list[nn.Module]:
-    return [layer(a, b, **options) for a, b in zip(widths, widths[1:], strict=False)]
+    return [layer(a, b, **options) for a, b in pairwise(widths)]
 
 
 def _sgc(c: ModelConfig, widths: list[int]) -> tuple[list[nn.Module], str]:
