@@ -19,12 +19,10 @@ template <class V, class I>
 struct Kernels {
   // y[i] (+)= scale_i Σ_j a_ij x[j]; scale_i is 1, or 1 / (arcs of row i) where `mean`.
   void (*spmm)(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
-  // y[i,c] = max or min over j of a_ij x[j,c]; arg[i,c] = the winner's position within row i, -1 where empty.
-  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, int32_t* arg, bool max, int threads);
-  // dx[j,c] = Σ_i [arg[i,c] is this arc] a_ij dy[i,c]. `t` is the transpose's pattern, permutation[e] the
-  // position of its arc e in the original, indptr and values those of the original.
-  void (*spmm_extremum_backward)(Csr<V, I> t, const int64_t* permutation, const int64_t* indptr,
-                                 const V* values, const V* dy, const int32_t* arg, int64_t width, V* dx,
+  // y[i,c] = max or min over j of a_ij x[j,c]; arg[i,c] = the winner's column j, -1 where the row is empty.
+  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, int threads);
+  // dx[j,c] = Σ_i [arg[i,c] = label of j] a_ij dy[i,c], with `t` the transpose; labels may be null: j itself.
+  void (*spmm_extremum_backward)(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                                  int threads);
   // out[e] = <left[i], right[j]> for every arc e = (i, j).
   void (*sddmm)(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);

@@ -92,16 +92,14 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
             Address arg, bool max, int threads) {
           gil_scoped_release free;
           kernels<V, I>().spmm_extremum(csr(rows, indptr, indices, values), at<const V>(x), width, at<V>(y),
-                                        at<int32_t>(arg), max, threads);
+                                        at<I>(arg), max, threads);
         });
   m.def(("spmm_extremum_backward_" + suffix).c_str(),
-        [=](int64_t rows, Address t_indptr, Address t_indices, Address permutation, Address indptr,
-            Address values, Address dy, Address arg, int64_t width, Address dx, int threads) {
+        [=](int64_t rows, Address t_indptr, Address t_indices, Address t_values, Address labels, Address dy,
+            Address arg, int64_t width, Address dx, int threads) {
           gil_scoped_release free;
-          kernels<V, I>().spmm_extremum_backward(csr(rows, t_indptr, t_indices, 0),
-                                                 at<const int64_t>(permutation), at<const int64_t>(indptr),
-                                                 at<const V>(values), at<const V>(dy), at<const int32_t>(arg),
-                                                 width, at<V>(dx), threads);
+          kernels<V, I>().spmm_extremum_backward(csr(rows, t_indptr, t_indices, t_values), at<const I>(labels),
+                                                 at<const V>(dy), at<const I>(arg), width, at<V>(dx), threads);
         });
   m.def(("sddmm_" + suffix).c_str(), [=](int64_t rows, Address indptr, Address indices, Address left,
                                          Address right, int64_t width, Address out, int threads) {

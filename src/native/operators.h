@@ -14,10 +14,10 @@ namespace WEFT_ISA {
 template <class V, class I>
 void spmm(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
 template <class V, class I>
-void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, int32_t* arg, bool max, int threads);
+void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, int threads);
 template <class V, class I>
-void spmm_extremum_backward(Csr<V, I> t, const int64_t* permutation, const int64_t* indptr, const V* values,
-                            const V* dy, const int32_t* arg, int64_t width, V* dx, int threads);
+void spmm_extremum_backward(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
+                            int threads);
 template <class V, class I>
 void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
 template <class V, class I>
