@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_MANY = 10
+"""More names than this are listed only where none is close."""
+
 
 class UserError(ValueError):
     """A mistake that the user can mend: one line that names the value and the remedy.
@@ -27,4 +30,6 @@ def unknown(kind: str, value: object, choices: Iterable[str]) -> UserError:
     names = list(choices)
     close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return UserError(f"unknown {kind} {str(value)!r}.{hint} Known: {', '.join(names)}.")
+    # Thirty names would bury the one that was meant.
+    known = "" if close and len(names) > _MANY else f" Known: {', '.join(names)}."
+    return UserError(f"unknown {kind} {str(value)!r}.{hint}{known}")

@@ -33,7 +33,10 @@ def bench_epoch(
     idle: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "graph.weft"
-        write_store(load(graph), store)
+        loaded = load(graph)
+        if not loaded.num_features or loaded.labels is None or loaded.train_mask is None:
+            raise UserError(f"{graph} lacks features, labels or a train mask. Add features=128,classes=40.")
+        write_store(loaded, store)
         for _ in range(rounds):
             for name in seconds:
                 task = {"name": name, "store": str(store), "model": model, "layers": layers, "hidden": hidden,
@@ -47,8 +50,8 @@ def bench_epoch(
         "graph": graph, "model": model, "layers": layers, "hidden": hidden, "threads": threads,
         "rows": [
             {
-                "contender": name, "seconds": statistics.median(times), "fastest": min(times), "slowest": max(times),
-                "ratio": statistics.median(times) / ours,
+                "contender": name, "seconds": statistics.median(times),
+                "ratio": statistics.median(times) / ours, "fastest": min(times), "slowest": max(times),
                 "peak_rss_bytes": peak[name], "above_idle_bytes": peak[name] - idle[name],
             }
             for name, times in seconds.items()
@@ -61,6 +64,8 @@ def _in_a_process(task: dict[str, Any]) -> dict[str, Any]:
     environment = os.environ | {"OMP_NUM_THREADS": str(task["threads"])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(f"{task['name']} failed: {last}. PyG comes with the extra: pip install 'weft[pyg]'.")
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1].rstrip(".")
+        if "torch_geometric" in last:
+            raise UserError("PyG is not installed. Use: pip install 'weft[pyg]'.")
+        raise UserError(f"the contender {task['name']} failed: {last}. Try a smaller graph.")
     return json.loads(done.stdout)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ..graph import Graph, normalise
 from ..kernels import CSR, Stream, dropout, native, sddmm, spmm
@@ -31,18 +33,28 @@ def bench_kernels(graph: Graph, widths: list[int], threads: list[int], rounds: i
             torch.set_num_threads(count)
             stream = stream_bandwidth(rounds)
             for width in widths:
-                x, stream_key = torch.rand(n, width), Stream(0, 0, 0)
-                rows += [
-                    _row("spmm", count, width, stream, _spmm_bytes(a, width), interleaved(
-                        {"weft": lambda x=x: spmm(a, x), "torch": lambda x=x: theirs @ x}, rounds)),
-                    _row("sddmm", count, width, stream, _spmm_bytes(a, width), interleaved(
-                        {"weft": lambda x=x: sddmm(a, x, x), "torch": lambda x=x: _gather_and_sum(a, x)}, max(rounds // 2, 1), 1)),
-                    _row("dropout", count, width, stream, 8 * x.numel(), interleaved(
-                        {"weft": lambda x=x, s=stream_key: dropout(x, 0.5, s), "torch": lambda x=x: F.dropout(x, 0.5)}, rounds)),
-                ]  # fmt: skip
+                for operator, (moved, contenders) in _contenders(a, theirs, torch.rand(n, width)).items():
+                    # Without an SDDMM of its own torch is slow: fewer rounds tell enough.
+                    turns = max(rounds // 2, 1) if operator == "sddmm" else rounds
+                    rows.append(_row(operator, count, width, stream, moved, interleaved(contenders, turns)))
     finally:
         torch.set_num_threads(before)
     return rows
+
+
+Contenders = dict[str, Callable[[], Tensor]]
+
+
+def _contenders(a: CSR, theirs: Tensor, x: Tensor) -> dict[str, tuple[int, Contenders]]:
+    """Operator → (bytes it must touch, ours and torch's)."""
+    key, touched = Stream(0, 0, 0), _spmm_bytes(a, x.shape[1])
+    return {
+        "spmm": (touched, {"weft": lambda: spmm(a, x), "torch": lambda: theirs @ x}),
+        "sddmm": (touched, {"weft": lambda: sddmm(a, x, x), "torch": lambda: _gather_and_sum(a, x)}),
+        "dropout": (
+            8 * x.numel(), {"weft": lambda: dropout(x, 0.5, key), "torch": lambda: F.dropout(x, 0.5)},
+        ),
+    }  # fmt: skip
 
 
 def stream_bandwidth(rounds: int = 5, words: int = 1 << 25) -> float:
@@ -51,7 +63,7 @@ def stream_bandwidth(rounds: int = 5, words: int = 1 << 25) -> float:
     return 12 * words / interleaved({"add": lambda: torch.add(a, b, out=c)}, rounds)["add"] / 1e9
 
 
-def _gather_and_sum(a: CSR, x: torch.Tensor) -> torch.Tensor:
+def _gather_and_sum(a: CSR, x: Tensor) -> Tensor:
     """What people write without an SDDMM."""
     return (x[a.row_of] * x[a.indices.long()]).sum(1)
 
@@ -60,7 +72,9 @@ def _spmm_bytes(a: CSR, width: int) -> int:
     return a.arcs * (a.indices.element_size() + 4 + 4 * width) + 4 * a.shape[0] * width
 
 
-def _row(operator: str, threads: int, width: int, stream: float, moved: int, seconds: dict[str, float]) -> dict[str, Any]:
+def _row(
+    operator: str, threads: int, width: int, stream: float, moved: int, seconds: dict[str, float]
+) -> dict[str, Any]:
     return {
         "operator": operator, "threads": threads, "width": width,
         "weft_seconds": seconds["weft"], "torch_seconds": seconds["torch"],

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int = 7, warmup: int = 2) -> dict[str, float]:
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]], rounds: int = 7, warmup: int = 2
+) -> dict[str, float]:
     """Median seconds of each contender over `rounds`, one call each a round.
 
     >>> sorted(interleaved({"a": lambda: None, "b": lambda: None}, rounds=3))

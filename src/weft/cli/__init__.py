@@ -23,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The `weft` command. A user's mistake is one line on standard error and exit status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(arguments)
+        status = _dispatch(arguments)
+        sys.stdout.flush()  # here, so that a reader who has gone is noticed below and not at exit
+        return status
     except UserError as error:
         print(f"weft: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

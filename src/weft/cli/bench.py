@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, unknown
-from .options import Parser
+from .options import Parser, whole_number
 
 _DEFAULT = "kronecker:scale=17,degree=30"
 
@@ -25,19 +25,21 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _kernels(arguments: Sequence[str]) -> int:
-    parser = Parser("bench kernels", "Our kernels against torch's, in one run.",
+    parser = Parser("bench kernels", "[GRAPH] [OPTIONS]", "Our kernels against torch's, in one run.",
                     "  weft bench kernels\n  weft bench kernels --widths 16,64 --threads 1")  # fmt: skip
-    parser.add_argument("graph", nargs="?", default=_DEFAULT, help=f"({_DEFAULT})")
-    parser.add_argument("--widths", default="16,64,128", help="(16,64,128)")
-    parser.add_argument("--threads", default="1,2", help="(1,2)")
-    parser.add_argument("--rounds", default="7", help="measurements each, the median counts (7)")
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_DEFAULT, help=f"({_DEFAULT})")
+    parser.add_argument("--widths", default="16,64,128", metavar="N,N", help="columns of x (16,64,128)")
+    parser.add_argument("--threads", default="1,2", metavar="N,N", help="(1,2)")
+    parser.add_argument("--rounds", default="7", metavar="N", help="measurements; the median counts (7)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
+    widths, threads = _numbers(parsed.widths, "--widths"), _numbers(parsed.threads, "--threads")
+    rounds = whole_number(parsed.rounds, "--rounds")
     from ..bench.kernels import bench_kernels
     from ..graph import load
 
     graph = load(parsed.graph)
-    rows = bench_kernels(graph, _numbers(parsed.widths), _numbers(parsed.threads), _numbers(parsed.rounds)[0])
+    rows = bench_kernels(graph, widths, threads, rounds)
     if parsed.json:
         print(json.dumps({"graph": parsed.graph, "arcs": graph.num_arcs, "rows": rows}))
         return 0
@@ -45,8 +47,9 @@ def _kernels(arguments: Sequence[str]) -> int:
         f"{parsed.graph}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, float32, {rows[0]['isa']}",
         ["operator", "threads", "width", "weft ms", "torch ms", "ratio", "GB/s", "STREAM GB/s"],
         [
-            [r["operator"], r["threads"], r["width"], f"{r['weft_seconds'] * 1e3:.2f}", f"{r['torch_seconds'] * 1e3:.2f}",
-             f"{r['ratio']:.2f}x", f"{r['gigabytes_per_second']:.1f}", f"{r['stream_gigabytes_per_second']:.1f}"]
+            [r["operator"], r["threads"], r["width"],
+             f"{r['weft_seconds'] * 1e3:.2f}", f"{r['torch_seconds'] * 1e3:.2f}", f"{r['ratio']:.2f}x",
+             f"{r['gigabytes_per_second']:.1f}", f"{r['stream_gigabytes_per_second']:.1f}"]
             for r in rows
         ],
     )  # fmt: skip
@@ -54,27 +57,34 @@ def _kernels(arguments: Sequence[str]) -> int:
 
 
 def _epoch(arguments: Sequence[str]) -> int:
-    parser = Parser("bench epoch", "Whole training epochs of weft and PyG, in turn, each in its own process.",
-                    "  weft bench epoch --against pyg\n  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
-    parser.add_argument("graph", nargs="?", default=f"{_DEFAULT},features=128,classes=40", help="needs features and labels")
-    parser.add_argument("--model", default="gcn", help="gcn or sage (gcn)")
-    parser.add_argument("--layers", default="3", help="(3)")
-    parser.add_argument("--hidden", default="128", help="(128)")
-    parser.add_argument("--dropout", default="0", help="(0)")
-    parser.add_argument("--threads", default="2", help="(2)")
-    parser.add_argument("--epochs", default="3", help="timed epochs a round, after two to warm up (3)")
-    parser.add_argument("--rounds", default="3", help="turns of each contender (3)")
-    parser.add_argument("--against", default="pyg", help="pyg (both ways), pyg-csr, pyg-edges; commas between (pyg)")
+    graph = f"{_DEFAULT},features=128,classes=40"
+    parser = Parser("bench epoch", "[GRAPH] [OPTIONS]",
+                    "Whole training epochs of weft and PyG, in turn, each in its own process.",
+                    "  weft bench epoch --against pyg\n"
+                    "  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=graph, help=f"with labels ({graph})")
+    parser.add_argument("--model", default="gcn", metavar="TEXT", help="gcn or sage (gcn)")
+    parser.add_argument("--dropout", default="0", metavar="X", help="(0)")
+    numbers = {
+        "layers": "(3)", "hidden": "(128)", "threads": "(2)",
+        "epochs": "timed epochs a round, after two to warm up (3)", "rounds": "turns of each contender (3)",
+    }  # fmt: skip
+    for name, text in numbers.items():
+        parser.add_argument(f"--{name}", default=text.split("(")[1].rstrip(")"), metavar="N", help=text)
+    parser.add_argument(
+        "--against", default="pyg", metavar="NAMES", help="pyg (both ways), pyg-csr or pyg-edges (pyg)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
+    layers, hidden, threads, epochs, rounds = (
+        whole_number(getattr(parsed, name), f"--{name}") for name in numbers
+    )
+    both = ["pyg-csr", "pyg-edges"]
+    against = [c for name in parsed.against.split(",") for c in (both if name == "pyg" else [name])]
     from ..bench.epoch import bench_epoch
 
-    against = [c for name in parsed.against.split(",") for c in (["pyg-csr", "pyg-edges"] if name == "pyg" else [name])]
-    layers, hidden, threads, epochs, rounds = (
-        _numbers(getattr(parsed, name))[0] for name in ("layers", "hidden", "threads", "epochs", "rounds")
-    )
     result = bench_epoch(
-        parsed.graph, parsed.model, layers, hidden, float(parsed.dropout), threads, epochs, rounds, against
+        parsed.graph, parsed.model, layers, hidden, _share(parsed.dropout), threads, epochs, rounds, against
     )
     if parsed.json:
         print(json.dumps(result))
@@ -83,29 +93,35 @@ def _epoch(arguments: Sequence[str]) -> int:
         f"{parsed.graph}: {layers}-layer {parsed.model}, hidden {hidden}, {threads} threads",
         ["contender", "s/epoch", "fastest", "slowest", "time ratio", "peak MB", "above idle MB"],
         [
-            [r["contender"], f"{r['seconds']:.3f}", f"{r['fastest']:.3f}", f"{r['slowest']:.3f}", f"{r['ratio']:.2f}x",
-             f"{r['peak_rss_bytes'] / 2**20:.0f}", f"{r['above_idle_bytes'] / 2**20:.0f}"]
+            [r["contender"], f"{r['seconds']:.3f}", f"{r['fastest']:.3f}", f"{r['slowest']:.3f}",
+             f"{r['ratio']:.2f}x", f"{r['peak_rss_bytes'] / 2**20:.0f}",
+             f"{r['above_idle_bytes'] / 2**20:.0f}"]
             for r in result["rows"]
         ],
     )  # fmt: skip
     return 0
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(text: str, option: str) -> list[int]:
+    return [whole_number(part, f"each of {option} {text}") for part in text.split(",")]
+
+
+def _share(text: str) -> float:
     try:
-        numbers = [int(part) for part in text.split(",")]
+        share = float(text)
     except ValueError:
-        raise UserError(f"{text!r} is not a list of whole numbers. Write 16,64,128.") from None
-    if min(numbers) < 1:
-        raise UserError(f"{text!r} holds a number below 1. Write 16,64,128.")
-    return numbers
+        share = float("nan")
+    if not 0 <= share < 1:
+        raise UserError(f"--dropout must be a number in [0, 1), not {text!r}.")
+    return share
 
 
 def _table(title: str, heads: list[str], rows: list[list[Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(title), title_justify="left")
     for head in heads:
         table.add_column(head, justify="left" if head in ("operator", "contender") else "right")
     for row in rows:

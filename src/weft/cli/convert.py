@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .options import Parser
+from .options import Parser, whole_number
+from .outputs import new_store
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert soc.txt.gz soc.weft --undirected
@@ -15,57 +19,71 @@ _EXAMPLES = """  weft convert data.mtx g.weft
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = Parser("convert", "Turn a graph into a memory-mapped store that ranks read piece by piece.", _EXAMPLES)
+    parser = Parser(
+        "convert", "GRAPH FILE.weft [OPTIONS]",
+        "Turn a graph into a memory-mapped store that ranks read piece by piece.", _EXAMPLES,
+    )  # fmt: skip
     parser.add_argument("graph", metavar="GRAPH", help="a file, data set or generator")
     parser.add_argument("out", metavar="FILE.weft", help="where to write; must not exist")
-    parser.add_argument("--data", default=None, metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
+    parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
     parser.add_argument("--undirected", action="store_true", help="add the reverse of every arc")
     parser.add_argument("--features", metavar="X.npy", help="[n, f] numbers, a row per vertex")
     parser.add_argument("--labels", metavar="Y.npy", help="[n] classes, -1 for none; or [n, c] of 0 and 1")
-    parser.add_argument("--split", metavar="TRAIN,VAL", help="random split: shares such as 0.6,0.2 or counts 20,500")
-    parser.add_argument("--seed", default="0", help="seed of the split (0)")
+    parser.add_argument(
+        "--split", metavar="TRAIN,VAL",
+        help="random split: shares such as 0.6,0.2, or 20,500: 20 to train on per class, 500 to validate on",
+    )  # fmt: skip
+    parser.add_argument("--seed", default="0", metavar="N", help="seed of the split (0)")
     parsed = parser.parse(arguments)
     from ..graph import load, split, write_store
+    from ..graph.guard import about
 
-    if not parsed.out.endswith(".weft"):
-        raise UserError(f"a store's name ends in .weft, {parsed.out!r} does not. Use {parsed.out}.weft.")
-    if Path(parsed.out).exists():
-        raise UserError(f"{parsed.out} exists already. Choose another name, or remove it.")
+    new_store(parsed.out)
+    shares = None if parsed.split is None else _shares(parsed.split)
+    seed = whole_number(parsed.seed, "--seed", least=0)
     graph = load(parsed.graph, parsed.data)
     if parsed.undirected:
         graph = graph.symmetrised()
-    if parsed.features:
-        graph = graph.replace(features=_array(parsed.features))
-    if parsed.labels:
-        labels = _array(parsed.labels)
-        graph = graph.replace(labels=labels.bool() if labels.dim() == 2 else labels.long(), num_classes=0)
-    if parsed.split:
-        shares = [_number(part) for part in parsed.split.split(",")]
-        if len(shares) != 2:
-            raise UserError(f"--split takes two numbers, {parsed.split!r} was given. Write --split 0.6,0.2.")
-        graph = split(graph, *shares, seed=int(_number(parsed.seed)))
+    for name, path in (("features", parsed.features), ("labels", parsed.labels)):
+        if path is not None:
+            with about(path):
+                graph = graph.replace(**{name: _array(path)})
+    if shares is not None:
+        graph = split(graph, *shares, seed)
     write_store(graph, parsed.out)
-    print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, {graph.num_features:,} features")
+    print(
+        f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, "
+        f"{graph.num_features:,} features, {graph.num_classes:,} classes"
+    )
     return 0
 
 
-def _number(text: str) -> float:
+def _shares(text: str) -> tuple[float, float]:
+    """`0.6,0.2` or `20,500` as numbers: whole ones are counts.
+
+    >>> _shares("20,0.2")
+    (20, 0.2)
+    """
     try:
-        return int(text) if text.strip().isdigit() else float(text)
+        train, val = (int(part) if part.strip().isdigit() else float(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"{text!r} is not a number.") from None
+        raise UserError(f"--split takes two numbers, not {text!r}. Write --split 0.6,0.2.") from None
+    return train, val
 
 
-def _array(path: str) -> object:
+def _array(path: str) -> Tensor:
     import numpy as np
     import torch
 
     try:
-        array = np.load(path, allow_pickle=False)
+        # Mapped, so that a damaged head cannot ask for more memory than the file has bytes.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise UserError(f"no file {path}. Check the path.") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"cannot read {path} as a .npy array: {error}.") from None
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
-        raise UserError(f"{path} does not hold numbers. Save a plain array with numpy.save.")
-    return torch.from_numpy(np.ascontiguousarray(array))
+    except (ValueError, OSError, EOFError, SyntaxError, OverflowError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{path} is not a .npy array ({reason}). Save one with numpy.save.") from None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise UserError(f"{path} does not hold plain numbers. Save one array with numpy.save.")
+    plain = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.array(array, dtype=plain, order="C"))

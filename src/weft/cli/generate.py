@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
+import inspect
+import textwrap
 from collections.abc import Sequence
 
 from ..errors import UserError
 from .options import Parser
+from .outputs import new_store
 
 _EXAMPLES = """  weft generate kronecker --scale 18 --degree 16 --out g.weft
   weft generate sbm --nodes 20000 --classes 8 --out sbm.weft
@@ -18,22 +20,37 @@ def run(arguments: Sequence[str]) -> int:
     from ..graph.load import GENERATORS, parse_arguments
 
     parser = Parser(
-        "generate", f"Generate a graph ({', '.join(GENERATORS)}) and store it; --NAME VALUE sets its arguments.", _EXAMPLES
-    )
-    parser.add_argument("kind", metavar="KIND", help="the generator")
+        "generate", "KIND --out FILE.weft [--NAME VALUE ...]",
+        "Generate a graph and store it. --NAME VALUE sets an argument of the generator:\n\n" + _signatures(),
+        _EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument("kind", metavar="KIND", help=f"the generator: {', '.join(GENERATORS)}")
     parser.add_argument("--out", required=True, metavar="FILE.weft", help="where to write; must not exist")
     parsed, rest = parser.parse_known_args(arguments)
-    _store_name(parsed)
-    words = _pairs(rest)
-    graph = generate(parsed.kind, parse_arguments(parsed.kind, ",".join(words)))
+    new_store(parsed.out)
+    graph = generate(parsed.kind, parse_arguments(parsed.kind, ",".join(_pairs(rest))))
     write_store(graph, parsed.out)
     print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs")
     return 0
 
 
-def _store_name(parsed: argparse.Namespace) -> None:
-    if not parsed.out.endswith(".weft"):
-        raise UserError(f"a store's name ends in .weft, {parsed.out!r} does not. Use --out {parsed.out}.weft.")
+def _signatures() -> str:
+    """Each generator with its arguments and their defaults, as the help shows them."""
+    from ..graph.load import GENERATORS
+
+    lines = []
+    for name, function in GENERATORS.items():
+        known = inspect.signature(function).parameters.values()
+        shown = " ".join(
+            f"--{p.name.replace('_', '-')} {'N' if p.default is None else str(p.default).lower()}"
+            for p in known
+            if p.name != "degrees"
+        )
+        lines += textwrap.wrap(
+            f"{name:<10} {shown}".rstrip(), 96, initial_indent="  ", subsequent_indent=" " * 13,
+            break_on_hyphens=False,
+        )  # fmt: skip
+    return "\n".join(lines)
 
 
 def _pairs(words: Sequence[str]) -> list[str]:
@@ -48,7 +65,7 @@ def _pairs(words: Sequence[str]) -> list[str]:
             pairs.append(f"{waiting}={word}")
             waiting = ""
         elif not word.startswith("--"):
-            raise UserError(f"weft generate does not know what to do with {word!r}. Arguments are --NAME VALUE.")
+            raise UserError(f"weft generate does not know what to do with {word!r}. Write --NAME VALUE.")
         elif "=" in word:
             pairs.append(word[2:])
         else:

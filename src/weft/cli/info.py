@@ -14,9 +14,11 @@ _EXAMPLES = """  weft info g.weft
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = Parser("info", "Describe a graph: size, degrees, features, labels, splits.", _EXAMPLES)
+    parser = Parser(
+        "info", "GRAPH [OPTIONS]", "Describe a graph: size, degrees, features, labels, splits.", _EXAMPLES
+    )
     parser.add_argument("graph", metavar="GRAPH", help="a generator, data set, file or store")
-    parser.add_argument("--data", default=None, metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
+    parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
     from ..graph import load

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,19 +12,22 @@ from ..train.config import Field, RunConfig, fields, read_toml, update
 
 _FLAG = {"model.name": "--model", "data.graph": ""}
 """Where the flag is not the field's own name; empty: no flag, the graph is a positional argument."""
+_HEADING = {"data": "the graph", "model": "the model", "train": "training"}
+_METAVAR = {int: "N", float: "X", str: "TEXT"}
 
 
 class Parser(argparse.ArgumentParser):
     """argparse whose mistakes are a UserError, with the close match for an unknown option."""
 
-    def __init__(self, command: str, text: str, examples: str):
+    def __init__(self, command: str, usage: str, text: str, examples: str):
         super().__init__(
             prog=f"weft {command}",
-            description=text,
-            epilog=f"examples:\n{examples.rstrip()}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            usage=f"weft {command} {usage}",
+            description=f"{text}\n\nexamples:\n{examples.rstrip()}",
+            formatter_class=_Formatter,
             allow_abbrev=False,
         )
+        self._positionals.title, self._optionals.title = "arguments", "general"
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message.replace('argument ', '', 1)}. See {self.prog} --help.")
@@ -36,9 +38,17 @@ class Parser(argparse.ArgumentParser):
         if rest:
             word = rest[0].split("=")[0]
             if word.startswith("-"):
-                raise unknown("option", word, sorted(o for o in self._option_string_actions if o.startswith("--")))
+                options = sorted(o for o in self._option_string_actions if o.startswith("--"))
+                raise unknown(f"option of {self.prog}:", word, options)
             raise UserError(f"{self.prog} does not know what to do with {word!r}. See {self.prog} --help.")
         return parsed
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Room for our longest option, so that each stands on one line with its meaning."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=26)
 
 
 def flag(field: Field) -> str:
@@ -52,19 +62,29 @@ def flag(field: Field) -> str:
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """An option for every field of the config, grouped by section; `--set` reaches all of them."""
-    parser.add_argument("graph", nargs="?", metavar="GRAPH|RUN.toml", help=fields()["data.graph"].help)
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", help=fields()["data.graph"].help)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="set any field as TOML names it: model.hidden=256, train.optimizer_options.momentum=0.9",
+    )  # fmt: skip
     groups: dict[str, Any] = {}
     for path, field in fields().items():
-        if not flag(field) or field.type is dict:
-            continue
-        group = groups.setdefault(field.section, parser.add_argument_group(f"[{field.section}]"))
-        text = field.help.replace("%", "%%")
-        if field.type is bool:
-            group.add_argument(flag(field), dest=path, action=argparse.BooleanOptionalAction, help=text)
-        else:
-            default = "" if field.default == "" else f" ({field.default})"
-            group.add_argument(flag(field), dest=path, metavar=field.type.__name__.upper(), help=text + default)
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="set any field")
+        if field.section not in groups:
+            title = f"{_HEADING.get(field.section, field.section)}, [{field.section}] in TOML"
+            groups[field.section] = parser.add_argument_group(title)
+        if flag(field) and field.type is not dict:
+            _add_option(groups[field.section], path, field)
+
+
+def _add_option(group: Any, path: str, field: Field) -> None:
+    text = field.help.replace("%", "%%")
+    if field.type is bool:
+        default = "yes" if field.default else "no"
+        options: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "help": f"{text} ({default})"}
+    else:
+        default = f" ({field.default:g})" if field.type is float else f" ({field.default})"
+        options = {"metavar": _METAVAR[field.type], "help": text + (default if field.default != "" else "")}
+    group.add_argument(flag(field), dest=path, **options)
 
 
 def config_from(parsed: argparse.Namespace) -> RunConfig:
@@ -79,7 +99,7 @@ def config_from(parsed: argparse.Namespace) -> RunConfig:
         path, equals, value = assignment.partition("=")
         if not equals:
             raise UserError(f"--set {assignment} has no '='. Write --set model.hidden=256.")
-        update(config, path, value)
+        update(config, path.strip(), value.strip())
     for path in fields():
         value = getattr(parsed, path, None)
         if value is not None:
@@ -87,6 +107,16 @@ def config_from(parsed: argparse.Namespace) -> RunConfig:
     return config
 
 
-def interactive() -> bool:
-    """Whether somebody watches standard error."""
-    return sys.stderr.isatty()
+def whole_number(text: str, option: str, least: int = 1) -> int:
+    """An option's value as a whole number.
+
+    >>> whole_number("3", "--layers")
+    3
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise UserError(f"{option} must be a whole number, not {text!r}.") from None
+    if number < least:
+        raise UserError(f"{option} must be at least {least}, not {number}.")
+    return number

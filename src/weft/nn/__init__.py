@@ -2,7 +2,7 @@
 
 from .adjacency import Adjacency
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
-from .models import MODELS, Model, ModelConfig, Noise, build
+from .models import MODELS, Model, ModelConfig, Noise, build, check_model
 
 __all__ = [
     "MODELS",
@@ -15,4 +15,5 @@ __all__ = [
     "SAGELayer",
     "SGCLayer",
     "build",
+    "check_model",
 ]

@@ -134,15 +134,27 @@ def build(config: ModelConfig, inputs: int, outputs: int) -> Model:
     >>> build(ModelConfig(name="sage", layers=3, hidden=16), inputs=10, outputs=4).widths
     [10, 16, 16, 4]
     """
+    check_model(config)
+    widths = [inputs, *[config.hidden] * (config.layers - 1), outputs]
+    layers, adjacency = MODELS[config.name](config, widths)
+    return Model(layers, [inputs, outputs] if config.name == "sgc" else widths, adjacency, config)
+
+
+def check_model(config: ModelConfig) -> None:
+    """Refuse a model that cannot be.
+
+    >>> check_model(ModelConfig(dropout=1.5))
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: dropout must lie in [0, 1), not 1.5.
+    """
     if config.name not in MODELS:
         raise unknown("model", config.name, MODELS)
-    if config.layers < 1 or config.hidden < 1:
-        raise UserError(f"layers and hidden must be at least 1, not {config.layers} and {config.hidden}.")
+    for name in ("layers", "hidden"):
+        if getattr(config, name) < 1:
+            raise UserError(f"{name} must be at least 1, not {getattr(config, name)}.")
     for name in ("dropout", "input_dropout"):
         if not 0 <= getattr(config, name) < 1:
             raise UserError(f"{name} must lie in [0, 1), not {getattr(config, name)}.")
     if config.aggregate not in ("mean", "max"):
         raise unknown("aggregation", config.aggregate, ["mean", "max"])
-    widths = [inputs, *[config.hidden] * (config.layers - 1), outputs]
-    layers, adjacency = MODELS[config.name](config, widths)
-    return Model(layers, [inputs, outputs] if config.name == "sgc" else widths, adjacency, config)

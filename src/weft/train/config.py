@@ -6,10 +6,12 @@ import ast
 import dataclasses
 import functools
 import inspect
+import math
 import textwrap
 import tomllib
 import typing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,11 @@ class DataConfig:
     data: str = ""
     """Folder with data sets; by default $WEFT_DATA."""
     feature_norm: str = "auto"
-    """Scale each vertex's features to sum 1: row, none, or auto (row for sparse counts such as bags of words)."""
+    """Scale each vertex's features to sum 1: row, none, or auto (row for sparse counts: bags of words)."""
     train_share: float = 0.6
-    """Share of labelled vertices to train on, where the graph brings no split."""
+    """Where the graph brings no split: share of labelled vertices to train on; from 1: vertices per class."""
     val_share: float = 0.2
-    """Share of labelled vertices to validate on, where the graph brings no split."""
+    """Where the graph brings no split: share of labelled vertices to validate on; from 1: their number."""
 
 
 @dataclass
@@ -56,11 +58,11 @@ class TrainConfig:
     keep: str = "best"
     """Which weights to keep: best (on validation, where there is a validation set) or last."""
     seed: int = 0
-    """Seed of weights, dropout, generators' splits: a run repeats to the bit."""
+    """Seed of weights, dropout and split: the same seed repeats a run to the bit."""
     dtype: str = "float32"
     """float32 or float64."""
     threads: int = 0
-    """Threads; 0 takes the machine's cores."""
+    """Threads; 0 takes as many as torch does, the machine's cores."""
     out: str = ""
     """Run folder; by default runs/<graph>-<model>-<number>. It must not exist yet."""
 
@@ -76,6 +78,12 @@ class RunConfig:
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """The sections as plain values, ready for TOML or JSON."""
         return dataclasses.asdict(self)
+
+
+_WANTED = {
+    int: "a whole number", float: "a finite number", bool: "true or false", str: "a text",
+    dict: "a table such as [train.optimizer_options] in TOML",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,26 +107,29 @@ class Field:
         >>> Field("train", "epochs", int, 200, "").convert("12")
         12
         """
-        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
         try:
             if self.type is bool and isinstance(value, str):
                 return {"true": True, "false": False}[value.lower()]
-            if isinstance(value, bool) != (self.type is bool) or (self.type is dict) != isinstance(value, dict):
+            if any(isinstance(value, kind) != (self.type is kind) for kind in (bool, dict)):
                 raise ValueError
             if self.type is int and isinstance(value, float) and value != int(value):
                 raise ValueError
-            return self.type(value)  # type: ignore[call-arg]
+            converted = self.type(value)
+            if self.type is float and not math.isfinite(converted):
+                raise ValueError
+            return converted
         except (KeyError, ValueError, TypeError, OverflowError):
-            raise UserError(f"{self.path} must be {wanted[self.type]}, not {value!r}.") from None
+            raise UserError(f"{self.path} must be {_WANTED[self.type]}, not {value!r}.") from None
 
 
 def _docs(cls: type) -> dict[str, str]:
     """The text under each field of a dataclass."""
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
     docs = {}
-    for statement, text in zip(body, body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            docs[statement.target.id] = str(text.value.value)  # type: ignore[union-attr]
+    for statement, below in pairwise(body):
+        match statement, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
+                docs[name] = str(text)
     return docs
 
 
@@ -176,21 +187,25 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file as `{section.name: value}`, with `graph = ...` allowed at the top."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"cannot read {path}: {error}.") from None
+    except FileNotFoundError:
+        raise UserError(f"no file {path}. Check the path.") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}. Check the file.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {str(error).rstrip('.')}. Correct it.") from None
+    sections = [f.name for f in dataclasses.fields(RunConfig)]
     settings: dict[str, Any] = {}
     for section, table in tables.items():
         if section == "graph" and isinstance(table, str):
             settings["data.graph"] = table
-        elif isinstance(table, dict):
-            settings.update({f"{section}.{name}": value for name, value in table.items()})
+        elif not isinstance(table, dict):
+            where = ", ".join(f"[{name}]" for name in sections)
+            raise UserError(f"{path}: {section!r} stands outside a section. Put it under one of {where}.")
+        elif section not in sections:
+            raise unknown(f"section in {path}:", section, sections)
         else:
-            raise UserError(f"{path}: {section!r} stands outside a section. Sections: {', '.join(_sections())}.")
+            settings.update({f"{section}.{name}": value for name, value in table.items()})
     return settings
-
-
-def _sections() -> list[str]:
-    return [f.name for f in dataclasses.fields(RunConfig)]
 
 
 def to_toml(config: RunConfig) -> str:
@@ -217,9 +232,7 @@ def _toml(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return repr(value)
-
-

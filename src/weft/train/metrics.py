@@ -10,14 +10,16 @@ from torch import Tensor
 def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
     """The summed loss of some rows; the caller divides by the global count.
 
-        logits [m, c];  labels [m] int64: cross-entropy;  labels [m, c] bool: binary cross-entropy, mean over classes
+        logits  [m, c]
+        labels  [m] int64: cross-entropy;  [m, c] bool: binary cross-entropy, the mean over classes
 
     >>> float(loss_sum(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) / 3  # = log 2
     0.693...
     """
     if labels.dim() == 1:
         return F.cross_entropy(logits, labels, reduction="sum")
-    return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum") / logits.shape[1]
+    truth = labels.to(logits.dtype)
+    return F.binary_cross_entropy_with_logits(logits, truth, reduction="sum") / logits.shape[1]
 
 
 def hits(logits: Tensor, labels: Tensor) -> Tensor:
@@ -27,7 +29,7 @@ def hits(logits: Tensor, labels: Tensor) -> Tensor:
     """
     if labels.dim() == 1:
         right = (logits.argmax(1) == labels).sum()
-        return torch.stack([right, torch.tensor(labels.numel(), device=right.device), torch.zeros_like(right)])
+        return torch.stack([right, torch.full_like(right, labels.numel()), torch.zeros_like(right)])
     guess = logits > 0
     return torch.stack([(guess & labels).sum(), (guess & ~labels).sum(), (~guess & labels).sum()])
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
 
 from ..errors import UserError, unknown
 from ..nn import Model
 from .config import TrainConfig
 
 # Adam's sparse cousin and L-BFGS need another kind of step.
-_OPTIMISERS = {
+_OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     name.lower(): cls
     for name, cls in vars(torch.optim).items()
     if inspect.isclass(cls)
@@ -39,38 +40,50 @@ def optimiser(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
         raise unknown("optimizer", config.optimizer, sorted(_OPTIMISERS))
     if config.decay not in ("first", "all"):
         raise unknown("decay", config.decay, ["first", "all"])
-    if config.lr <= 0 or config.weight_decay < 0:
-        raise UserError(f"lr must be above 0 and weight_decay not below: {config.lr} and {config.weight_decay} given.")
+    if config.lr <= 0:
+        raise UserError(f"lr must be above 0, not {config.lr}. Use --lr 0.01.")
+    if config.weight_decay < 0:
+        raise UserError(f"weight_decay must not be negative, as {config.weight_decay} is. Use 0 for none.")
     decayed = model.first_parameters() if config.decay == "first" else list(model.parameters())
     chosen = {id(p) for p in decayed}
     rest = [p for p in model.parameters() if id(p) not in chosen]
-    groups: list[dict[str, list[nn.Parameter] | float]] = [{"params": decayed, "weight_decay": config.weight_decay}]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}]
     if rest:
         groups.append({"params": rest, "weight_decay": 0.0})
     try:
         return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"optimizer {config.optimizer} refuses {config.optimizer_options}: {error}.") from None
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _refusal("optimizer", config.optimizer, config.optimizer_options, error) from None
 
 
 class Schedule:
     """A learning-rate schedule that is stepped once an epoch; `none` does nothing."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: TrainConfig):
-        self._scheduler: object = None
-        self.on_validation = config.scheduler == "plateau"
+        self._scheduler: Any = None
+        self._watches = config.scheduler == "plateau"
         if config.scheduler == "none":
             return
         if config.scheduler not in _SCHEDULES:
             raise unknown("scheduler", config.scheduler, ["none", *_SCHEDULES])
         cls, options = _SCHEDULES[config.scheduler]
         spans = {"cosine": {"T_max": config.epochs}, "linear": {"total_iters": config.epochs}}
+        options = spans.get(config.scheduler, {}) | options | config.scheduler_options
         try:
-            self._scheduler = cls(optimizer, **spans.get(config.scheduler, {}) | options | config.scheduler_options)
+            self._scheduler = cls(optimizer, **options)
         except (TypeError, ValueError) as error:
-            raise UserError(f"scheduler {config.scheduler} refuses {config.scheduler_options}: {error}.") from None
+            raise _refusal("scheduler", config.scheduler, config.scheduler_options, error) from None
 
-    def step(self, validation_loss: float) -> None:
-        if self._scheduler is not None:
-            arguments = (validation_loss,) if self.on_validation else ()
-            self._scheduler.step(*arguments)  # type: ignore[attr-defined]
+    def step(self, watched: float | None) -> None:
+        """An epoch has passed; `watched` is the loss that `plateau` looks at, None where not measured."""
+        if self._scheduler is None:
+            return
+        if not self._watches:
+            self._scheduler.step()
+        elif watched is not None:
+            self._scheduler.step(watched)
+
+
+def _refusal(kind: str, name: str, options: dict[str, Any], error: Exception) -> UserError:
+    reason = str(error).rstrip(".")
+    return UserError(f"{kind} {name} refuses the options {options}: {reason}. Correct {kind}_options.")

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from ..errors import UserError, unknown
 from ..graph import Graph, normalise
+from ..graph.guard import check_fits
 from ..kernels import CSR, gather_rows
 from ..kernels.memory import trim
-from ..nn import Model, Noise, build
+from ..nn import Model, Noise, build, check_model
 from .config import RunConfig
 from .metrics import hits, loss_sum, score
 from .optimise import Schedule, optimiser
@@ -74,14 +75,14 @@ class Trainer:
         normalised = normalise(graph, self.model.adjacency, dtype=dtype)
         n = graph.num_nodes
         self.A = CSR(normalised.indptr, normalised.indices, normalised.weights, (n, n))
-        assert graph.features is not None and graph.labels is not None
+        assert graph.features is not None
+        assert graph.labels is not None
         self.x = prepare_features(graph.features, config.data.feature_norm).to(dtype)
         self.multilabel = graph.multilabel
         masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
         self.rows: dict[str, Tensor] = {}
         for split, mask in masks.items():
-            rows = torch.empty(0, dtype=torch.int64) if mask is None else mask.nonzero().ravel()
-            self.rows[split] = rows
+            self.rows[split] = torch.empty(0, dtype=torch.int64) if mask is None else mask.nonzero().ravel()
         self.labels = {split: graph.labels[rows] for split, rows in self.rows.items()}
         trim()
 
@@ -90,7 +91,8 @@ class Trainer:
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         logits = self.model(self.A, self.x, Noise(self.config.train.seed, epoch))
-        loss = loss_sum(gather_rows(logits, self.rows["train"], distinct=True), self.labels["train"]) / self.rows["train"].numel()
+        rows = self.rows["train"]
+        loss = loss_sum(gather_rows(logits, rows, distinct=True), self.labels["train"]) / rows.numel()
         loss.backward()
         self.optimiser.step()
         return float(loss.detach())
@@ -106,7 +108,8 @@ class Trainer:
             out[f"{split}_accuracy"] = score(hits(picked, self.labels[split]), self.multilabel)
             if split == "val":
                 count = self.rows[split].numel()
-                out["val_loss"] = float(loss_sum(picked, self.labels[split])) / count if count else float("nan")
+                total = float(loss_sum(picked, self.labels[split]))
+                out["val_loss"] = total / count if count else float("nan")
         return out
 
     def fit(
@@ -118,7 +121,6 @@ class Trainer:
         best: tuple[float, float] = (-math.inf, -math.inf)
         best_weights: dict[str, Tensor] | None = None
         waited = 0
-        metrics: dict[str, float] = {}
         try:
             for epoch in range(1, options.epochs + 1):
                 started = time.perf_counter()
@@ -127,8 +129,12 @@ class Trainer:
                 result.loss.append(loss)
                 if not math.isfinite(loss):
                     raise UserError(f"the loss became {loss} in epoch {epoch}. Lower --lr, now {options.lr}.")
+                record = {"epoch": epoch, "loss": loss, "seconds": seconds[-1]}
+                watched = None
                 if epoch % options.evaluate_every == 0 or epoch == options.epochs:
                     metrics = self.evaluate()
+                    record |= metrics
+                    watched = metrics["val_loss"] if self.rows["val"].numel() else loss
                     # A better validation result; on equal accuracy the lower loss wins.
                     rank = (metrics["val_accuracy"], -metrics["val_loss"])
                     waited += 1
@@ -136,12 +142,11 @@ class Trainer:
                         best, result.best_epoch, waited = rank, epoch, 0
                         if options.keep == "best":
                             best_weights = {k: v.clone() for k, v in self.model.state_dict().items()}
-                record = {"epoch": epoch, "loss": loss, "seconds": seconds[-1], **metrics}
                 if folder is not None:
                     folder.record(record)
                 if on_epoch is not None:
                     on_epoch(record)
-                self.schedule.step(metrics.get("val_loss", loss))
+                self.schedule.step(watched)
                 if options.patience and waited >= options.patience:
                     break
         except KeyboardInterrupt:
@@ -150,8 +155,12 @@ class Trainer:
             self.model.load_state_dict(best_weights)
         else:
             result.best_epoch = len(result.loss)
-        result.accuracy = {k.removesuffix("_accuracy"): v for k, v in self.evaluate().items() if "accuracy" in k}
         result.epoch_seconds = statistics.median(seconds[1:] or seconds or [float("nan")])
+        try:
+            metrics = self.evaluate()
+            result.accuracy = {split: metrics[f"{split}_accuracy"] for split in SPLITS}
+        except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
+            result.interrupted = True
         return result
 
 
@@ -167,7 +176,10 @@ def prepare_features(x: Tensor, how: str) -> Tensor:
         # Bags of words: nothing negative, most entries 0.
         counts = bool((x >= 0).all()) and float((x == 0).float().mean()) > 0.5 if x.numel() else False
         how = "row" if counts else "none"
-    return x if how == "none" else x / x.sum(1, keepdim=True).clamp(min=1e-12)
+    if how == "none":
+        return x
+    total = x.sum(1, keepdim=True)
+    return x / torch.where(total == 0, 1.0, total)
 
 
 def peak_rss_bytes() -> int:
@@ -177,19 +189,65 @@ def peak_rss_bytes() -> int:
 
 
 def _check(graph: Graph, config: RunConfig) -> None:
-    options = config.train
-    if graph.features is None:
-        raise UserError(f"{graph.name} has no features to train on. Give it some, e.g. with a generator's features=64.")
+    """Refuse what cannot be trained, before anything is computed or written."""
+    check_options(config)
+    if not graph.num_features:
+        raise UserError(
+            f"{graph.name} has no features to train on. Add some: weft convert --features X.npy, "
+            "or a generator's features=64."
+        )
     if graph.labels is None or graph.num_classes < 1:
-        raise UserError(f"{graph.name} has no labels to train on.")
+        raise UserError(f"{graph.name} has no labels to train on. Add some: weft convert --labels Y.npy.")
     if graph.train_mask is None or not bool(graph.train_mask.any()):
-        raise UserError(f"{graph.name} has no training vertices. Check its train mask.")
+        raise UserError(
+            f"{graph.name} has no training vertices. Give a train mask, or a larger --train-share."
+        )
+    if not graph.multilabel:
+        for split in SPLITS:
+            mask = getattr(graph, f"{split}_mask")
+            if mask is not None and bool((bare := mask & (graph.labels < 0)).any()):
+                vertex = int(bare.nonzero()[0])
+                raise UserError(
+                    f"vertex {vertex} of {graph.name} is in {split}_mask but has no label. Mend one."
+                )
+    if config.train.patience and (graph.val_mask is None or not bool(graph.val_mask.any())):
+        raise UserError(
+            f"patience={config.train.patience} needs validation vertices, {graph.name} has none. "
+            "Use --patience 0, or a split that has some."
+        )
+    _check_memory(graph, config)
+
+
+def check_options(config: RunConfig) -> None:
+    """Refuse settings that suit no graph.
+
+    >>> config = RunConfig()
+    >>> config.train.epochs = 0
+    >>> check_options(config)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: epochs must be at least 1, not 0.
+    """
+    check_model(config.model)
+    options = config.train
+    for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0)):
+        if getattr(options, name) < least:
+            raise UserError(f"{name} must be at least {least}, not {getattr(options, name)}.")
+    for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
+        if getattr(options, name) > most:
+            raise UserError(f"{name} must be at most {most}, not {getattr(options, name)}.")
     if options.dtype not in ("float32", "float64"):
         raise unknown("dtype", options.dtype, ["float32", "float64"])
     if options.keep not in ("best", "last"):
         raise unknown("keep", options.keep, ["best", "last"])
-    if options.epochs < 1 or options.evaluate_every < 1 or options.patience < 0:
-        raise UserError(
-            f"epochs and evaluate_every must be at least 1 and patience at least 0: "
-            f"{options.epochs}, {options.evaluate_every} and {options.patience} given."
-        )
+
+
+def _check_memory(graph: Graph, config: RunConfig) -> None:
+    """A lower bound of what training holds: an activation a layer, the weights and their gradients."""
+    hidden, deep = config.model.hidden, config.model.layers - 1
+    if config.model.name == "sgc" or deep < 1 or hidden < 1:
+        return
+    weights = hidden * (graph.num_features + graph.num_classes + (deep - 1) * hidden)
+    bytes_each = 4 if config.train.dtype == "float32" else 8
+    needed = bytes_each * (graph.num_nodes * hidden * deep + 2 * weights)
+    check_fits(needed, f"a model of {deep + 1} layers with hidden={hidden} on {graph.num_nodes} vertices")
