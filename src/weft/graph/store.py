@@ -18,7 +18,7 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ _ALIGN = 64
 _MAX_HEADER = 1 << 20
 _CHUNK = 1 << 24
 _ARCS: tuple[str, ...] = ("indices", "weights")
+_WINDOW = 16 << 20  # bytes of the file that are mapped at a time where scattered rows are read
 _TYPES = {
     "indptr": ("<i8",),
     "indices": ("<i4", "<i8"),
@@ -183,45 +184,64 @@ class Store:
                 self._check_bool(key, tensor)
             return Graph(**tensors, name=self.name, num_classes=self.num_classes)
 
-    def rows(self, lo: int | Tensor | Any, hi: int | None = None) -> Rows:
-        """Rows lo..hi-1, or those that a list of vertices names; nothing else is read from the file."""
+    def rows(
+        self, lo: int | Tensor | Any, hi: int | None = None, only: Collection[str] | None = None
+    ) -> Rows:
+        """Rows lo..hi-1, or those that a list of vertices names; nothing else is read from the file.
+
+        `only` names the fields that are wanted, such as ("features", "labels"); the others are None, or
+        empty where arcs are left out.
+        """
         with about(self.path):
             if hi is not None:
                 if not 0 <= lo <= hi <= self.num_nodes:
                     raise UserError(
                         f"rows {lo} to {hi} are out of range for {self.num_nodes} vertices. Correct them."
                     )
-                return self._slice(int(lo), int(hi))
+                return self._slice(int(lo), int(hi), only)
             wanted = torch.as_tensor(lo, dtype=torch.int64).reshape(-1)
             if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < self.num_nodes:
                 wild = int(wanted.min()) if int(wanted.min()) < 0 else int(wanted.max())
                 raise UserError(f"row {wild} is out of range for {self.num_nodes} vertices. Correct it.")
-            return self._pick(wanted)
+            return self._pick(wanted, only)
 
-    def _slice(self, lo: int, hi: int) -> Rows:
+    def _wanted(self, keys: Iterable[str], only: Collection[str] | None) -> list[str]:
+        return [key for key in keys if key in self._sections and (only is None or key in only)]
+
+    def _slice(self, lo: int, hi: int, only: Collection[str] | None) -> Rows:
         pointers = np.array(self._map("indptr")[lo : hi + 1])
         self._check_pointers(pointers[:-1], pointers[1:])
         first, last = int(pointers[0]), int(pointers[-1])
-        arcs = {key: np.array(self._map(key)[first:last]) for key in _ARCS if key in self._sections}
-        return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi))
+        arcs = {key: np.array(self._map(key)[first:last]) for key in self._wanted(_ARCS, only)}
+        return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi), only)
 
-    def _pick(self, wanted: Tensor) -> Rows:
+    def _pick(self, wanted: Tensor, only: Collection[str] | None) -> Rows:
         rows = wanted.numpy()
-        pointers = self._map("indptr")
-        starts, ends = pointers[rows], pointers[rows + 1]
+        starts, ends = self._take("indptr", rows), self._take("indptr", rows + 1)
         self._check_pointers(starts, ends)
         indptr = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(ends - starts, out=indptr[1:])
+        if not self._wanted(_ARCS, only):
+            return self._rows(rows, np.zeros_like(indptr), {}, rows, only)
         check_fits(16 * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
         places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
-        arcs = {key: np.array(self._map(key)[places]) for key in _ARCS if key in self._sections}
-        return self._rows(rows, indptr, arcs, rows)
+        arcs = {key: self._take(key, places) for key in self._wanted(_ARCS, only)}
+        return self._rows(rows, indptr, arcs, rows, only)
 
     def _rows(
-        self, rows: np.ndarray, indptr: np.ndarray, arcs: dict[str, np.ndarray], which: slice | np.ndarray
+        self,
+        rows: np.ndarray,
+        indptr: np.ndarray,
+        arcs: dict[str, np.ndarray],
+        which: slice | np.ndarray,
+        only: Collection[str] | None,
     ) -> Rows:
-        others = [key for key in self._sections if key not in ("indptr", "indices", "weights")]
-        arrays = arcs | {key: np.array(self._map(key)[which]) for key in others}
+        arcs.setdefault("indices", np.zeros(0, dtype=self._sections["indices"].dtype))
+        others = [key for key in self._wanted(self._sections, only) if key not in ("indptr", *_ARCS)]
+        arrays = arcs | {
+            key: np.array(self._map(key)[which]) if isinstance(which, slice) else self._take(key, which)
+            for key in others
+        }
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         for key, tensor in tensors.items():
             self._check_bool(key, tensor)
@@ -250,12 +270,39 @@ class Store:
         if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
             raise UserError(f"{key} hold a byte that is neither 0 nor 1. Write the store again.")
 
-    def _map(self, key: str) -> np.ndarray:
+    def _map(self, key: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """Entries first..last-1 along dim 0, over the file's own pages."""
         section = self._sections[key]
-        if not section.bytes:
-            return np.zeros(section.shape, dtype=section.dtype)
+        last = section.shape[0] if last is None else last
+        shape = (last - first, *section.shape[1:])
+        if not math.prod(shape):
+            return np.zeros(shape, dtype=section.dtype)
+        skip = first * (section.bytes // section.shape[0])
         # Mode "c": pages come from the file, a stray write would stay private to this process.
-        return np.memmap(self.path, section.dtype, "c", section.offset, section.shape)
+        return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
+
+    def _take(self, key: str, places: np.ndarray) -> np.ndarray:
+        """The entries at these places, through a window that slides over the file.
+
+        Scattered rows touch nearly every page; with one map of the whole section all of it would count as
+        this process's memory for a moment.
+        """
+        section = self._sections[key]
+        out = np.empty((len(places), *section.shape[1:]), dtype=section.dtype)
+        ascending = bool((np.diff(places) >= 0).all())
+        order = np.arange(0) if ascending else np.argsort(places, kind="stable")
+        sorted_places = places if ascending else places[order]
+        span = max(1, _WINDOW // max(1, section.bytes // max(1, section.shape[0])))
+        at = 0
+        while at < len(places):
+            first = int(sorted_places[at])
+            end = int(np.searchsorted(sorted_places, first + span))
+            last = min(first + span, section.shape[0])
+            window = self._map(key, first, last)
+            out[slice(at, end) if ascending else order[at:end]] = window[sorted_places[at:end] - first]
+            del window
+            at = end
+        return out
 
 
 # Writing

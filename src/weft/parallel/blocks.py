@@ -1,0 +1,111 @@
+"""Who owns which vertices and columns.
+
+Vertices are renumbered so that those of one rank are neighbours, rank by rank: then slab I_i, and
+U(i,k) = ∪_f V(i,k,f), are ranges. `order[p]` is the vertex at place p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .grid import Grid
+
+
+def even_sizes(count: int, parts: int) -> list[int]:
+    """Sizes of `parts` blocks of `count` things, as even as can be, the larger ones first.
+
+    >>> even_sizes(7, 3), even_sizes(2, 4)
+    ([3, 2, 2], [1, 1, 0, 0])
+    """
+    least, more = divmod(count, parts)
+    return [least + (part < more) for part in range(parts)]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """n vertices on a grid: rank p owns `order[offsets[p]:offsets[p + 1]]`.
+
+    >>> blocks = Blocks.even(7, Grid(2, 1, 2))
+    >>> blocks.sizes, blocks.slab(0), blocks.union(1, 0)
+    ([2, 2, 2, 1], (0, 4), (4, 7))
+    """
+
+    grid: Grid
+    order: Tensor
+    """[n] int64: the vertex at each place."""
+    sizes: list[int]
+    """Vertices of each rank."""
+
+    @classmethod
+    def even(cls, n: int, grid: Grid, seed: int | None = None) -> Blocks:
+        """Even blocks of the vertices in order, or permuted at random where a seed is given."""
+        if seed is None:
+            order = torch.arange(n)
+        else:
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        return cls(grid, order, even_sizes(n, grid.size))
+
+    @classmethod
+    def of_parts(cls, parts: Tensor, grid: Grid) -> Blocks:
+        """Rank p owns the vertices of part p, in their order; a part may be empty.
+
+            parts  [n] int64, in 0..P-1
+
+        >>> Blocks.of_parts(torch.tensor([1, 0, 1]), Grid(2)).order.tolist()
+        [1, 0, 2]
+        """
+        if parts.numel() and not 0 <= int(parts.min()) <= int(parts.max()) < grid.size:
+            wild = int(parts.min()) if int(parts.min()) < 0 else int(parts.max())
+            raise UserError(f"the partition has part {wild}, but {grid.size} ranks have 0 to {grid.size - 1}.")
+        sizes = torch.bincount(parts.long(), minlength=grid.size).tolist()
+        return cls(grid, torch.argsort(parts, stable=True), sizes)
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """Where each rank's vertices begin, and n at the end."""
+        out = [0]
+        for size in self.sizes:
+            out.append(out[-1] + size)
+        return out
+
+    def own(self, rank: int) -> tuple[int, int]:
+        """V(i,k,f): the places of a rank."""
+        return self.offsets[rank], self.offsets[rank + 1]
+
+    def union(self, i: int, k: int) -> tuple[int, int]:
+        """U(i,k) = ∪_f V(i,k,f): the places of the ranks (i, k, ·)."""
+        return self.offsets[self.grid.rank(i, k, 0)], self.offsets[self.grid.rank(i, k, 0) + self.grid.feature]
+
+    def slab(self, i: int) -> tuple[int, int]:
+        """I_i = ∪ V(i,·,·): the places of the output rows of slab i."""
+        return self.union(i, 0)[0], self.union(i, self.grid.inner - 1)[1]
+
+    def columns(self, width: int) -> list[int]:
+        """Sizes of the blocks C_f of `width` columns; some are empty where width < feature ranks."""
+        return even_sizes(width, self.grid.feature)
+
+    @cached_property
+    def place_of(self) -> Tensor:
+        """[n] int64: where each vertex stands; the inverse of `order`."""
+        place = torch.empty_like(self.order)
+        place[self.order] = torch.arange(self.order.numel())
+        return place
+
+
+def starts(sizes: Sequence[int]) -> list[int]:
+    """Where each block begins.
+
+    >>> starts([3, 2, 2])
+    [0, 3, 5]
+    """
+    out, total = [], 0
+    for size in sizes:
+        out.append(total)
+        total += size
+    return out

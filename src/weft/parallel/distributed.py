@@ -1,0 +1,219 @@
+"""A graph on a grid: what a model multiplies with, and what a trainer asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..errors import UserError, unknown
+from ..kernels import CSR
+from .blocks import Blocks
+from .exchange import Exchange
+from .grid import Grid
+from .propagate import Columns, Plan, Propagate, PropagateExtremum
+from .source import Arcs, Source, read_normalised, read_vertices
+from .volume import Line, Volume, propagation
+
+
+class DistributedGraph:
+    """The normalised adjacency of a graph on a grid of ranks, and this rank's share of the vertices.
+
+    One rank is the 1×1×1 grid: the same code.
+
+        rows        [n_own]  the vertices that this rank owns, by their number in the graph
+        A @ h       [n_own, w] → [n_own, w], with messages among the ranks
+
+    >>> import torch
+    >>> from weft.comm import run_ranks
+    >>> from weft.graph import karate
+    >>> def work(comm):
+    ...     graph = DistributedGraph.build(karate(), comm, Grid(2, 1, 2), how="mean")
+    ...     return graph.collect(graph @ torch.ones(graph.rows.numel(), 3))[0].tolist()
+    >>> run_ranks(work, 4, "threads")[0]
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, comm: Communicator, blocks: Blocks, plan: Plan, rows: Tensor, arcs: int):
+        self.comm, self.blocks, self.plan, self.rows, self.arcs = comm, blocks, plan, rows, arcs
+        self.num_nodes = blocks.order.numel()
+        self._kept: dict[tuple[str, int], tuple[Tensor, int, Tensor]] = {}
+        self._counts: Tensor | None = None
+
+    @property
+    def grid(self) -> Grid:
+        return self.blocks.grid
+
+    @classmethod
+    def build(
+        cls,
+        source: Source,
+        comm: Communicator,
+        grid: Grid,
+        how: str = "gcn",
+        exchange: str = "dense",
+        blocks: Blocks | None = None,
+        dtype: torch.dtype = torch.float32,
+        overlap: bool = True,
+    ) -> DistributedGraph:
+        """Read this rank's share of a graph or a store, normalise it, and make the plan.
+
+        `blocks` says who owns what; by default even blocks of the vertices in their order.
+        """
+        if grid.size != comm.size:
+            raise UserError(f"grid {grid} needs {grid.size} ranks, {comm.size} are here. Use --ranks {grid.size}.")
+        if exchange not in ("dense", "sparse"):
+            raise unknown("exchange", exchange, ["dense", "sparse"])
+        blocks = Blocks.even(source.num_nodes, grid) if blocks is None else blocks
+        i, k, _ = grid.place(comm.rank)
+        slab, own = blocks.slab(i), blocks.own(comm.rank)
+        arcs = read_normalised(
+            source, blocks.order[slab[0] : slab[1]], how, comm,
+            (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of,
+        )  # fmt: skip
+        plan = _plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        return cls(comm, blocks, plan, blocks.order[own[0] : own[1]], sum(a.arcs for a in plan.matrices))
+
+    # What a layer asks (weft.nn.Adjacency).
+
+    def __matmul__(self, h: Tensor) -> Tensor:
+        return self.propagate(h)
+
+    def propagate(self, h: Tensor) -> Tensor:
+        """A h. [n_own, w] → [n_own, w]."""
+        if h.dim() != 2 or h.shape[0] != self.rows.numel():
+            raise ValueError(f"this rank owns {self.rows.numel()} vertices, h is {tuple(h.shape)}")
+        return Propagate.apply(h, self.plan)  # type: ignore[no-any-return]
+
+    def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
+        """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min."""
+        if reduce == "sum":
+            return self.propagate(h)
+        if reduce == "mean":
+            return self.propagate(h) / self._degrees().clamp(min=1).to(h.dtype)
+        if reduce in ("max", "min"):
+            return PropagateExtremum.apply(h, self.plan, reduce == "max")  # type: ignore[no-any-return]
+        raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
+
+    def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
+        """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
+        kept = self._kept.get((reduce, hops))
+        if kept is None or kept[0] is not x or kept[1] != x._version:
+            with torch.no_grad():
+                y = x
+                for _ in range(hops):
+                    y = self.aggregate(y, reduce)
+            kept = self._kept[reduce, hops] = (x, x._version, y)
+        return kept[2]
+
+    def _degrees(self) -> Tensor:
+        """Entries of each own row, [n_own, 1], whoever holds them."""
+        if self._counts is None:
+            plain = [CSR(a.indptr, a.indices, None, a.shape) for a in self.plan.matrices]
+            plan = Plan(self.plan.columns, self.plan.row, self.plan.inner, plain, self.plan.names)
+            # One column would leave feature ranks without any.
+            width = self.grid.feature
+            self._counts = plan.forward(torch.ones(self.rows.numel(), width, dtype=torch.float64))[:, :1]
+        return self._counts
+
+    # What a trainer asks.
+
+    def own(self, x: Tensor) -> Tensor:
+        """This rank's rows of a global tensor. [n, ...] → [n_own, ...]."""
+        return x[self.rows]
+
+    def read(self, source: Source, key: str) -> Tensor | None:
+        """This rank's rows of the features, labels or a mask, read from where they are."""
+        return read_vertices(source, self.rows, key)
+
+    def collect(self, x: Tensor) -> Tensor:
+        """The global tensor of everybody's rows, on every rank. [n_own, ...] → [n, ...]."""
+        flat = x.detach().reshape(x.shape[0], -1).contiguous()
+        width = flat.shape[1]
+        got = self.comm.all_gather(flat.view(-1), [s * width for s in self.blocks.sizes], phase="collect")
+        out = torch.empty_like(got).view(self.num_nodes, width)
+        out[self.blocks.order] = got.view(self.num_nodes, width)
+        return out.view(self.num_nodes, *x.shape[1:])
+
+    def predict(
+        self, widths: Sequence[int], forward: bool = True, backward: bool = True, winners: bool = False
+    ) -> Volume:
+        """Words and messages that this rank receives for one propagation at each of these widths."""
+        row, inner = (_line(exchange) for exchange in (self.plan.row, self.plan.inner))
+        total = Volume()
+        for width in widths:
+            total = total + propagation(
+                self.blocks, self.comm.rank, width, row, inner, forward, backward, winners
+            )
+        return total
+
+
+def _line(exchange: Exchange) -> Line:
+    me = exchange.comm.rank
+    return Line(
+        [rows for p, rows in enumerate(exchange.need_sizes) if p != me],
+        [rows for p, rows in enumerate(exchange.give_sizes) if p != me],
+    )
+
+
+def _plan(arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool) -> Plan:
+    """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
+
+    *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*
+    """
+    grid = blocks.grid
+    i, k, _ = grid.place(comm.rank)
+    lines = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
+    unions = [blocks.union(j, k) for j in range(grid.row)]
+    mine = [blocks.union(i, j) for j in range(grid.inner)]
+    slab = blocks.slab(i)
+
+    # keep the columns of K_k
+    place = blocks.place_of[arcs.vertex]
+    slab_of = torch.full_like(place, -1)
+    for j, (begin, end) in enumerate(unions):
+        slab_of[(place >= begin) & (place < end)] = j
+    inside = slab_of >= 0
+    arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
+
+    # rows of T, by the rank of the inner line that they are for
+    row, pieces = arcs.row, [end - begin for begin, end in mine]
+    rows_written: list[Tensor] | None = None
+    if sparse:
+        written = torch.zeros(slab[1] - slab[0], dtype=torch.bool)
+        written[row] = True
+        begin, end = mine[k]
+        written[begin - slab[0] : end - slab[0]] = True  # the own piece is whole
+        rows_written = [written[b - slab[0] : e - slab[0]].nonzero().ravel() for b, e in mine]
+        pieces = [r.numel() for r in rows_written]
+        row = (written.cumsum(0) - 1)[row]
+    total = sum(pieces)
+
+    index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
+    matrices, names, columns_read = [], [], []
+    for j, (begin, end) in enumerate(unions):
+        here = slab_of == j
+        column, width = place[here] - begin, end - begin
+        name = blocks.order[begin:end]
+        if sparse and j != i:
+            read, column = torch.unique(column, return_inverse=True)
+            name, width = name[read], read.numel()
+            columns_read.append(read)
+        else:
+            columns_read.append(torch.arange(width))
+        counts = torch.bincount(row[here], minlength=total)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        value = None if arcs.value is None else arcs.value[here].to(dtype)
+        matrices.append(CSR(indptr, column.to(index), value, (total, width)))
+        names.append(name.to(index))
+
+    row_sizes = [end - begin for begin, end in unions]
+    return Plan(
+        Columns(lines["feature"], blocks, comm.rank),
+        Exchange(lines["row"], row_sizes, columns_read if sparse else None, overlap),
+        Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
+        matrices,
+        names,
+    )

@@ -1,0 +1,210 @@
+"""Y = A·H on any grid: split → gather → multiply → reduce → join, and its mirror.
+
+    rank (i, k, f) holds      h_own  [|V(i,k,f)|, w]       complete rows
+                              A_j    [R, C_j]              its rows of A, its columns of K_k from slab j
+    forward   split           x      [|U(i,k)|, |C_f|]     complete rows → columns C_f
+              gather          x_j    [C_j, |C_f|]          along row: slab j's rows that A_j reads
+              multiply        T      [R, |C_f|]            Σ_j A_j x_j, each as it arrives, own block first
+              reduce          y      [|U(i,k)|, |C_f|]     along inner: sum of T over k
+              join            y_own  [|V(i,k,f)|, w]       columns → complete rows
+    backward  split · gather along inner: G [R, |C_f|] · multiply A_jᵀ G · reduce along row · join
+
+Dense: R = |I_i| and C_j = |U(j,k)|. Sparse: only rows that A(i,k) writes and columns that it reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..kernels import CSR
+from ..kernels.memory import empty
+from ..kernels.spmm import extremum, extremum_backward, multiply
+from .blocks import Blocks, starts
+from .exchange import Exchange
+
+
+class Columns:
+    """Complete rows of one rank ↔ a block of columns of the whole line, along the feature axis.
+
+        split  h_own [|V(i,k,f)|, w]  →  x [|U(i,k)|, |C_f|]
+        join   the way back; each is the other's transpose, so it is also its backward
+    """
+
+    def __init__(self, comm: Communicator, blocks: Blocks, rank: int):
+        self.comm, self.blocks = comm, blocks
+        self.rows = [blocks.sizes[peer] for peer in blocks.grid.peers(rank, "feature")]
+
+    def split(self, h: Tensor) -> Tensor:
+        if self.comm.size == 1:
+            return h
+        own, mine = h.shape[0], self.blocks.columns(h.shape[1])
+        width = mine[self.comm.rank]
+        send = torch.cat([part.reshape(-1) for part in h.split(mine, dim=1)])
+        out = empty(sum(self.rows), width, like=h)
+        self.comm.all_to_all(
+            send, [own * c for c in mine], [r * width for r in self.rows], out=out.view(-1), phase="split"
+        )
+        return out
+
+    def join(self, x: Tensor, width: int) -> Tensor:
+        if self.comm.size == 1:
+            return x
+        own, columns = self.rows[self.comm.rank], self.blocks.columns(width)
+        got = self.comm.all_to_all(
+            x.reshape(-1), [r * x.shape[1] for r in self.rows], [own * c for c in columns], phase="join"
+        )
+        out = empty(own, width, like=x)
+        for begin, part, c in zip(starts(columns), got.split([own * c for c in columns]), columns, strict=True):
+            out[:, begin : begin + c] = part.view(own, c)
+        return out
+
+
+@dataclass
+class Plan:
+    """What one rank needs to multiply with its share of A; built once (`distributed.build`)."""
+
+    columns: Columns
+    row: Exchange
+    inner: Exchange
+    matrices: list[CSR]
+    """A_j for every slab j: [R, C_j]."""
+    names: list[Tensor]
+    """The vertices that A_j's columns stand for, for the winners of max and min."""
+
+    @property
+    def pieces(self) -> list[int]:
+        """Rows of T for each rank of the inner line; R in all."""
+        return self.inner.need_sizes
+
+    def forward(self, h: Tensor) -> Tensor:
+        """y_own = (A h)_own."""
+        x = self.columns.split(h)
+        total: Tensor | None = None
+        for j, block in self.row.gather(x):
+            a = self.matrices[j]
+            if total is None:
+                total = multiply(a, block, a.values)
+            else:
+                multiply(a, block, a.values, out=total, accumulate=True)
+        assert total is not None
+        y = self.inner.reduce(self._piece_of(total))
+        return self.columns.join(y, h.shape[1])
+
+    def backward(self, dy: Tensor) -> Tensor:
+        """dh_own = (Aᵀ dy)_own."""
+        g = self._whole(self.columns.split(dy))
+
+        def partial(j: int) -> Tensor:
+            t = self.matrices[j].T
+            return multiply(t, g, t.values)
+
+        dx = self.row.reduce(partial)
+        return self.columns.join(dx, dy.shape[1])
+
+    def _piece_of(self, total: Tensor) -> Any:
+        """T's rows for rank p of the inner line; the own ones as memory that may be written and returned."""
+        parts = total.split(self.pieces)
+
+        def partial(p: int) -> Tensor:
+            if len(parts) == 1:
+                return total
+            return _copy(parts[p]) if p == self.inner.comm.rank else parts[p]
+
+        return partial
+
+    def _whole(self, g: Tensor) -> Tensor:
+        """G [R, |C_f|]: the rows of the whole inner line that this rank's A has."""
+        if self.inner.comm.size == 1:
+            return g
+        whole = empty(sum(self.pieces), g.shape[1], like=g)
+        parts = whole.split(self.pieces)
+        for p, block in self.inner.gather(g):
+            parts[p].copy_(block)
+        return whole
+
+    def forward_extremum(self, h: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
+        """(y_own, winners): the largest or smallest neighbour, and who it was, [|U(i,k)|, |C_f|]."""
+        x = self.columns.split(h)
+        best: tuple[Tensor, Tensor] | None = None
+        for j, block in self.row.gather(x):
+            a = self.matrices[j]
+            y, arg = extremum(a, block, a.values, largest)
+            # -1, where the row is empty, stays; else the local column becomes the vertex it stands for.
+            names = self.names[j]
+            named = torch.where(arg < 0, arg, names[arg.clamp(min=0).long()]) if names.numel() else arg
+            if best is None:
+                best = y, named
+            else:
+                _take_better(best, None, (y, named), largest)
+        assert best is not None
+        values, winners = (t.split(self.pieces) for t in best)
+        me = self.inner.comm.rank
+        y, winner = self.inner.merge(
+            lambda p: (_copy(values[p]), _copy(winners[p])) if p == me else (values[p], winners[p]),
+            lambda own, at, incoming: _take_better(own, at, incoming, largest),
+        )
+        return self.columns.join(y, h.shape[1]), winner
+
+    def backward_extremum(self, dy: Tensor, winner: Tensor) -> Tensor:
+        g = self._whole(self.columns.split(dy))
+        arg = self._whole(winner)
+
+        def partial(j: int) -> Tensor:
+            t = self.matrices[j].T
+            return extremum_backward(t, g, arg, t.values, self.names[j])
+
+        dx = self.row.reduce(partial)
+        return self.columns.join(dx, dy.shape[1])
+
+
+def _copy(x: Tensor) -> Tensor:
+    return empty(*x.shape, like=x).copy_(x)
+
+
+def _take_better(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...], largest: bool) -> None:
+    """Where the incoming candidate wins, it replaces the own one; a tie goes to the smaller vertex."""
+    value, winner = own if at is None else (own[0][at], own[1][at])
+    candidate, name = incoming
+    beats = (candidate > value) if largest else (candidate < value)
+    beats |= candidate.isnan() & ~value.isnan()
+    ties = (candidate == value) & (name < winner)
+    take = (name >= 0) & ((winner < 0) | beats | ties)
+    value, winner = torch.where(take, candidate, value), torch.where(take, name, winner)
+    if at is None:
+        own[0].copy_(value)
+        own[1].copy_(winner)
+    else:
+        own[0][at], own[1][at] = value, winner
+
+
+class Propagate(torch.autograd.Function):
+    """forward y = A h, backward dh = Aᵀ dy."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, plan: Plan) -> Tensor:
+        ctx.plan = plan
+        return plan.forward(h.detach().contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.plan.backward(grads[0].contiguous()), None
+
+
+class PropagateExtremum(torch.autograd.Function):
+    """forward y = max or min of the neighbours; backward: to the winner, per column."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, plan: Plan, largest: bool) -> Tensor:
+        ctx.plan = plan
+        y, winner = plan.forward_extremum(h.detach().contiguous(), largest)
+        ctx.save_for_backward(winner)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.plan.backward_extremum(grads[0].contiguous(), *ctx.saved_tensors), None, None
