@@ -159,14 +159,17 @@ def test_when_the_launcher_is_interrupted_or_killed_nothing_is_left(
     engine: str, number: signal.Signals, status: int, tmp_path: Path
 ) -> None:
     line = command(tmp_path, "wait", engine)
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as job:
+    (tmp_path / "private").mkdir()
+    place = environment() | {"TMPDIR": str(tmp_path / "private")}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place) as job:
         assert job.stdout is not None
         assert job.stderr is not None
         assert job.stdout.readline() == b"ready\n"
         job.send_signal(number)
         assert job.wait(timeout=30) == status
         assert_nobody_left(tmp_path)
-        assert job.stderr.read() == b""
+        assert job.stderr.read() == b""  # at its end: nobody holds the other side any more
+    assert list((tmp_path / "private").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import ctypes
 import faulthandler
 import json
 import os
+import select
+import shutil
 import signal
 import socket
 import sys
@@ -24,10 +26,10 @@ RANK_VARIABLES = ("WEFT_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", 
 _PIPE = 65536  # what a pipe holds, so that the rank's report never waits for a reader
 
 
-def die_with_parent() -> None:
-    """The kernel kills this process when its parent ends, however that ends. Linux only."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """The kernel sends this process a signal when its parent ends, however that ends. Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)
 
 
 def main() -> None:
@@ -35,11 +37,9 @@ def main() -> None:
     folder, argv = sys.argv[1], sys.argv[3:]
     rank = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
     os.environ["WEFT_RANK"] = str(rank)
-    parent = os.getppid()
-    die_with_parent()
-    if os.getppid() != parent:
-        os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the rank; the launcher sends it there
+    # Ctrl-C is for the rank; the launcher sends it there. Mpirun's SIGTERM comes when the job is over anyway.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     wire.connect(os.path.join(folder, "wire"))
@@ -51,6 +51,8 @@ def main() -> None:
         _become_rank(wire, failure, argv)
     os.close(failure)
     _send(wire, {"rank": rank, "supervisor": os.getpid(), "pid": child})
+    if not _wait(child, wire):
+        _clean_up(child, [folder, os.environ.get("WEFT_MEMORY", folder)])
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     # Read after the rank's end and without waiting: processes it left behind may still hold the other side.
@@ -65,6 +67,26 @@ def main() -> None:
     os._exit(code if 0 <= code < 256 else 128 - code)
 
 
+def _wait(child: int, wire: socket.socket) -> bool:
+    """Wait for the end of the rank (true) or of the launcher (false)."""
+    if not hasattr(os, "pidfd_open"):
+        return True
+    handle = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(wire, select.POLLRDHUP)  # its end only: what it sends is for the rank
+    return handle in (file for file, _ in poll.poll())
+
+
+def _clean_up(child: int, folders: list[str]) -> None:
+    """The launcher was killed: do its work."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    for kill in (os.killpg, os.kill):  # the rank may not lead its group yet
+        with contextlib.suppress(ProcessLookupError):
+            kill(child, signal.SIGKILL)
+
+
 def _send(wire: socket.socket, message: dict[str, object]) -> None:
     wire.sendall(json.dumps(message).encode() + b"\n")
 
@@ -72,6 +94,7 @@ def _send(wire: socket.socket, message: dict[str, object]) -> None:
 def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
     die_with_parent()
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # rank 0 may write to the terminal from the background
     _, files, _, _ = socket.recv_fds(wire, 1, 2)
     wire.close()
@@ -81,7 +104,8 @@ def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.set_inheritable(failure, False)
     faulthandler.enable()  # a crash in native code says where
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # whole lines, at once
+    # Whole lines, at once; with PYTHONUNBUFFERED the words of one print would mix with those of other ranks.
+    sys.stdout = open(1, "w", buffering=1, encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
     try:
         _run(argv)
     except BaseException as error:

@@ -9,6 +9,7 @@ in front. When a rank fails, all others are killed, and the first failure is wha
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import selectors
@@ -110,7 +111,7 @@ class Job:
 
     def __init__(
         self,
-        starters: Callable[[Path, list[str]], list[tuple[list[str], dict[str, str]]]],
+        starters: Callable[[Path, Path, list[str]], list[tuple[list[str], dict[str, str]]]],
         argv: list[str],
         ranks: int,
         stall_seconds: float,
@@ -130,11 +131,12 @@ class Job:
     def run(self) -> Outcome:
         """Start the ranks, wait for their end; nothing is left behind."""
         folder = _private_folder()
+        memory = _memory_folder(folder)
         try:
             slots = watchdog.create(folder / "slots", self.ranks)
             with _listen(folder / "wire") as listener, self._signals_caught():
                 self._selector.register(listener, selectors.EVENT_READ, self._welcome)
-                processes = self._start(folder)
+                processes = self._start(folder, memory)
                 try:
                     self._watch(processes, slots)
                 finally:
@@ -142,7 +144,8 @@ class Job:
                 return self._outcome(processes)
         finally:
             self._selector.close()
-            shutil.rmtree(folder, ignore_errors=True)
+            for place in {folder, memory}:
+                shutil.rmtree(place, ignore_errors=True)
 
     @property
     def started(self) -> bool:
@@ -151,12 +154,12 @@ class Job:
 
     # --- start ----------------------------------------------------------------------------------------------
 
-    def _start(self, folder: Path) -> list[subprocess.Popen[bytes]]:
+    def _start(self, folder: Path, memory: Path) -> list[subprocess.Popen[bytes]]:
         command = [sys.executable, _CHILD, str(folder), "--", *self._argv]
         read, write = os.pipe()
         processes = []
         try:
-            for line, environment in self._starters(folder, command):
+            for line, environment in self._starters(folder, memory, command):
                 processes.append(
                     subprocess.Popen(
                         line,
@@ -165,7 +168,8 @@ class Job:
                         stdout=write,
                         stderr=write,
                         start_new_session=True,  # Ctrl-C comes to the launcher, which passes it on
-                        preexec_fn=die_with_parent,
+                        # SIGTERM: mpirun cleans up after itself; supervisors look after their ranks.
+                        preexec_fn=functools.partial(die_with_parent, signal.SIGTERM),
                     )
                 )
         except OSError as error:
@@ -218,8 +222,11 @@ class Job:
             if deadline is not None and now > deadline:
                 return
             if deadline is None and all(process.poll() is not None for process in processes):
-                # Whoever started the ranks is gone; what they said last may still be on its way.
-                self._fail(Failure(None, "start", "", "", 1))
+                # All are gone, so all that they had to say is there: hear it before judging.
+                while self._listen_once(0):
+                    pass
+                if not self._failures and not all(rank in self._known for rank in range(self.ranks)):
+                    self._fail(Failure(None, "start", "", "", 1))
             if deadline is None and now > next_look:
                 next_look = now + min(1.0, self.stall_seconds / 4)
                 stall = watchdog.stalled(slots, self.stall_seconds, ended)
@@ -374,6 +381,13 @@ def _private_folder() -> Path:
         os.rmdir(folder)
         folder = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
     return Path(folder)
+
+
+def _memory_folder(folder: Path) -> Path:
+    """Where MPI keeps its shared memory: ours, so that it goes with the job when ranks are killed."""
+    if os.access("/dev/shm", os.W_OK):
+        return Path(tempfile.mkdtemp(prefix="weft-", dir="/dev/shm"))
+    return folder
 
 
 def _listen(path: Path) -> socket.socket:

@@ -357,19 +357,17 @@ class ThreadCommunicator(Communicator):
         self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
     ) -> Work | None:
         def finish(meeting: _Meeting) -> None:
-            flat, start = out.view(-1), 0
-            for peer, count in enumerate(receive):
-                block = meeting.pieces[peer][self.rank]
+            blocks = [piece[self.rank] for piece in meeting.pieces]
+            for peer, (block, count) in enumerate(zip(blocks, receive, strict=True)):
                 if block.numel() != count:
                     raise UserError(
                         f"all_to_all on {self.name!r}: rank {peer} sends {block.numel()} words to rank "
                         f"{self.rank}, which expects {count}. Make send_sizes and recv_sizes agree."
                     )
-                flat[start : start + count].copy_(block)
-                start += count
+            torch.cat(blocks, out=out.view(-1))
 
-        blocks = x.clone().view(-1).split(send)
-        return self._meet(("all_to_all", x.dtype), blocks, finish, blocking)
+        mine = x.clone().view(-1).split(send)
+        return self._meet(("all_to_all", x.dtype), mine, finish, blocking)
 
     def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
         world, group, key = self._world, self._group, (self.rank, peer, tag)
