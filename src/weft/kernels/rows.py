@@ -62,7 +62,7 @@ def add_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
 
 def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
     """out[k] = x[index[k]] without autograd or checks, into `out` where given: packs a message."""
-    if native.served(x, index):
+    if native.served(x, index) and x.is_floating_point():
         x = x.contiguous()
         out = empty(index.numel(), x.shape[1], like=x) if out is None else out
         native.kernel("gather_rows", x, index)(

@@ -1,6 +1,6 @@
 """Layers and models as equations; no ranks in here."""
 
-from .adjacency import Adjacency
+from .adjacency import Adjacency, Move
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import MODELS, Model, ModelConfig, Noise, build, check_model
 
@@ -11,6 +11,7 @@ __all__ = [
     "GINLayer",
     "Model",
     "ModelConfig",
+    "Move",
     "Noise",
     "SAGELayer",
     "SGCLayer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -25,3 +26,14 @@ class Adjacency(Protocol):
 
     def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
         """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One propagation that a layer asks for in a training epoch: from it follow the words that travel."""
+
+    width: int
+    backward: bool = True
+    """Whether its gradient is propagated too."""
+    winners: bool = False
+    """Whether it is a max or min, whose winners are remembered."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, unknown
 from ..kernels import Stream, dropout, relu_dropout_
-from .adjacency import Adjacency
+from .adjacency import Adjacency, Move
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 
 
@@ -100,6 +100,17 @@ class Model(nn.Module):
             return relu_dropout_(z, 0.0, Stream(0, 0, layer))
         return relu_dropout_(z, self.dropout, Stream(noise.seed, noise.epoch, layer), A.rows)
 
+    def moves(self) -> list[Move]:
+        """The propagations of one steady training epoch, in the order of the layers.
+
+        >>> build(ModelConfig(layers=3, hidden=16), inputs=10, outputs=4).moves()
+        [Move(width=16, backward=True, winners=False), Move(width=4, backward=True, winners=False)]
+        """
+        found: list[Move] = []
+        for l, layer in enumerate(self.layers):
+            found += layer.moves(fixed=l == 0 and not self.input_dropout, grad=l > 0)  # type: ignore[operator]
+        return found
+
     def first_parameters(self) -> list[nn.Parameter]:
         """The first layer's weights: those that Kipf and Welling's weight decay is for."""
         return list(self.layers[0].parameters())
@@ -128,8 +139,10 @@ MODELS: dict[str, Factory] = {
 """Name → (layers, normalisation of A). A new model is a line here."""
 
 
-def build(config: ModelConfig, inputs: int, outputs: int) -> Model:
+def build(config: ModelConfig, inputs: int, outputs: int, seed: int | None = None) -> Model:
     """The model that the config describes, from `inputs` features to `outputs` classes.
+
+    With a seed, its weights are those of that seed, whatever other threads draw from torch's generator.
 
     >>> build(ModelConfig(name="sage", layers=3, hidden=16), inputs=10, outputs=4).widths
     [10, 16, 16, 4]
@@ -137,7 +150,13 @@ def build(config: ModelConfig, inputs: int, outputs: int) -> Model:
     check_model(config)
     widths = [inputs, *[config.hidden] * (config.layers - 1), outputs]
     layers, adjacency = MODELS[config.name](config, widths)
-    return Model(layers, [inputs, outputs] if config.name == "sgc" else widths, adjacency, config)
+    model = Model(layers, [inputs, outputs] if config.name == "sgc" else widths, adjacency, config)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        for p in model.parameters():
+            if p.dim() == 2:  # vectors and scalars start at a constant
+                nn.init.xavier_uniform_(p, generator=generator)
+    return model
 
 
 def check_model(config: ModelConfig) -> None:

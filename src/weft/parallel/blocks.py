@@ -45,11 +45,12 @@ class Blocks:
     @classmethod
     def even(cls, n: int, grid: Grid, seed: int | None = None) -> Blocks:
         """Even blocks of the vertices in order, or permuted at random where a seed is given."""
+        sizes = even_sizes(n, grid.size)
         if seed is None:
-            order = torch.arange(n)
-        else:
-            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-        return cls(grid, order, even_sizes(n, grid.size))
+            return cls(grid, torch.arange(n), sizes)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        # Within a rank ascending: reads of a store and of H then go forward.
+        return cls(grid, torch.cat([part.sort().values for part in order.split(sizes)]), sizes)
 
     @classmethod
     def of_parts(cls, parts: Tensor, grid: Grid) -> Blocks:

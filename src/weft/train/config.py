@@ -68,12 +68,35 @@ class TrainConfig:
 
 
 @dataclass
+class ParallelConfig:
+    ranks: int = 2
+    """Ranks (processes) to start; under mpirun, srun or torchrun the ranks that are there."""
+    strategy: str = "1d"
+    """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature or grid."""
+    grid: str = ""
+    """Its grid: row x feature for 2d, row x inner for 1.5d and a-stationary, row x inner x feature for 3d, grid."""
+    replication: int = 0
+    """Copies of each block of rows in 1.5d; must divide the number of ranks."""
+    exchange: str = ""
+    """What moves: dense (whole blocks) or sparse (only rows that are read); by default the strategy's own."""
+    partition: str = "random"
+    """Who owns which vertex: random, block, or a file with one part a vertex (.npy)."""
+    engine: str = "auto"
+    """How ranks talk: mpi, torch, threads (virtual ranks in one process), or auto."""
+    overlap: bool = True
+    """Let the next block travel while the current one is multiplied."""
+    stall_seconds: float = 300.0
+    """End the run when a rank waits this long for the others."""
+
+
+@dataclass
 class RunConfig:
     """The whole run, a section per field."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """The sections as plain values, ready for TOML or JSON."""

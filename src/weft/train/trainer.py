@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 import resource
+import signal
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..comm import Communicator, Ledger, ledger
+from ..comm.threads import single
 from ..errors import UserError, unknown
-from ..graph import Graph, normalise
+from ..graph import Graph, Store
 from ..graph.guard import check_fits
-from ..kernels import CSR, gather_rows
+from ..kernels import gather_rows
 from ..kernels.memory import trim
 from ..nn import Model, Noise, build, check_model
+from ..parallel import Blocks, DistributedGraph, Grid, Volume, choose
 from .config import RunConfig
 from .metrics import hits, loss_sum, score
 from .optimise import Schedule, optimiser
@@ -38,6 +44,8 @@ class Result:
     """Median seconds of a training step, the first (which warms up) left out."""
     best_epoch: int = 0
     interrupted: bool = False
+    moved: Volume = field(default_factory=Volume)
+    """What this rank received in one steady epoch."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -62,28 +70,41 @@ class Trainer:
     True
     """
 
-    def __init__(self, graph: Graph, config: RunConfig):
-        _check(graph, config)
+    def __init__(self, source: Graph | Store, config: RunConfig, comm: Communicator | None = None):
+        if isinstance(source, Graph):
+            check_trainable(source, config)
         self.config = config
+        self.comm = comm or single()
+        options = config.parallel
+        grid, exchange = choose(
+            options.strategy, self.comm.size, options.grid, options.replication, options.exchange
+        )
         dtype = getattr(torch, config.train.dtype)
-        # One generator seeds the weights: every rank of every grid starts from the same ones.
-        torch.manual_seed(config.train.seed)
-        self.model: Model = build(config.model, graph.num_features, graph.num_classes).to(dtype)
+        # The seed alone makes the weights: every rank of every grid starts from the same ones.
+        seed = config.train.seed
+        self.model: Model = build(config.model, source.num_features, source.num_classes, seed).to(dtype)
         self.optimiser = optimiser(self.model, config.train)
         self.schedule = Schedule(self.optimiser, config.train)
 
-        normalised = normalise(graph, self.model.adjacency, dtype=dtype)
-        n = graph.num_nodes
-        self.A = CSR(normalised.indptr, normalised.indices, normalised.weights, (n, n))
-        assert graph.features is not None
-        assert graph.labels is not None
-        self.x = prepare_features(graph.features, config.data.feature_norm).to(dtype)
-        self.multilabel = graph.multilabel
-        masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
+        blocks = assign(source.num_nodes, grid, options.partition, config.train.seed)
+        self.A = DistributedGraph.build(
+            source, self.comm, grid, self.model.adjacency, exchange, blocks, dtype, options.overlap
+        )
+        self.exchange = exchange
+        x, labels = self.A.read(source, "features"), self.A.read(source, "labels")
+        assert x is not None
+        assert labels is not None
+        self.x = prepare_features(x, config.data.feature_norm, self.comm).to(dtype)
+        self.multilabel = labels.dim() == 2
         self.rows: dict[str, Tensor] = {}
-        for split, mask in masks.items():
+        for split in SPLITS:
+            mask = self.A.read(source, f"{split}_mask")
             self.rows[split] = torch.empty(0, dtype=torch.int64) if mask is None else mask.nonzero().ravel()
-        self.labels = {split: graph.labels[rows] for split, rows in self.rows.items()}
+        self.labels = {split: labels[rows] for split, rows in self.rows.items()}
+        # Losses and metrics are divided by the global count, so that every grid gives the serial number.
+        own = torch.tensor([self.rows[split].numel() for split in SPLITS])
+        self.counts = dict(zip(SPLITS, self.comm.all_reduce(own, phase="plan").tolist(), strict=True))
+        self._stop = False
         trim()
 
     def step(self, epoch: int) -> float:
@@ -91,26 +112,66 @@ class Trainer:
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         logits = self.model(self.A, self.x, Noise(self.config.train.seed, epoch))
-        rows = self.rows["train"]
-        loss = loss_sum(gather_rows(logits, rows, distinct=True), self.labels["train"]) / rows.numel()
+        picked = gather_rows(logits, self.rows["train"], distinct=True)
+        loss = loss_sum(picked, self.labels["train"]) / self.counts["train"]
         loss.backward()
+        self._sum_gradients()
         self.optimiser.step()
-        return float(loss.detach())
+        # Whether somebody was asked to stop travels with the loss: all ranks end in the same epoch.
+        told = torch.stack([loss.detach(), loss.detach().new_tensor(float(self._stop))])
+        total, stop = self.comm.all_reduce(told, phase="loss").tolist()
+        self._stop = stop > 0
+        return float(total)
+
+    def _sum_gradients(self) -> None:
+        """Weights are replicated; one flat all-reduce sums their gradients over the ranks' vertices."""
+        parameters = list(self.model.parameters())
+        for p in parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        flat = torch.cat([p.grad.reshape(-1) for p in parameters])  # type: ignore[union-attr]
+        self.comm.all_reduce(flat, out=flat, phase="grad")
+        for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+            p.grad = part.view_as(p)
+
+    def predict(self) -> Volume:
+        """What this rank receives in one steady epoch, by closed formulas: words and messages per phase."""
+        total = Volume()
+        for move in self.model.moves():
+            total = total + self.A.predict([move.width], backward=move.backward, winners=move.winners)
+        for phase, words in (("grad", sum(p.numel() for p in self.model.parameters())), ("loss", 2)):
+            traffic = ledger.all_reduce(words, self.comm.rank, self.comm.size)
+            if traffic.words:
+                total = total + Volume({phase: traffic.words}, {phase: traffic.messages})
+        return total
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Accuracy (micro-F1 for several labels) of each split, and the validation loss."""
         self.model.eval()
         logits = self.model(self.A, self.x)
-        out = {}
-        for split in SPLITS:
-            picked = logits[self.rows[split]]
-            out[f"{split}_accuracy"] = score(hits(picked, self.labels[split]), self.multilabel)
-            if split == "val":
-                count = self.rows[split].numel()
-                total = float(loss_sum(picked, self.labels[split]))
-                out["val_loss"] = total / count if count else float("nan")
+        picked = {split: logits[self.rows[split]] for split in SPLITS}
+        counts = torch.stack([hits(picked[split], self.labels[split]) for split in SPLITS])
+        counts = self.comm.all_reduce(counts, phase="metrics")
+        val_loss = self.comm.all_reduce(loss_sum(picked["val"], self.labels["val"]).view(1), phase="metrics")
+        out = {
+            f"{split}_accuracy": score(row, self.multilabel)
+            for split, row in zip(SPLITS, counts, strict=True)
+        }
+        out["val_loss"] = float(val_loss) / self.counts["val"] if self.counts["val"] else float("nan")
         return out
+
+    def _stop_on_interrupt(self) -> Callable[[], object]:
+        """Ctrl-C asks to stop after the present epoch, a second one stops at once; returns how to undo that."""
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+
+        def ask(number: int, frame: object) -> None:
+            self._stop = True
+            signal.signal(signal.SIGINT, before)
+
+        before = signal.signal(signal.SIGINT, ask)
+        return lambda: signal.signal(signal.SIGINT, before)
 
     def fit(
         self, folder: RunFolder | None = None, on_epoch: Callable[[dict[str, Any]], None] | None = None
@@ -121,11 +182,15 @@ class Trainer:
         best: tuple[float, float] = (-math.inf, -math.inf)
         best_weights: dict[str, Tensor] | None = None
         waited = 0
+        restore = self._stop_on_interrupt()
         try:
             for epoch in range(1, options.epochs + 1):
-                started = time.perf_counter()
-                loss = self.step(epoch)
-                seconds.append(time.perf_counter() - started)
+                with Ledger(self.comm) as books:
+                    started = time.perf_counter()
+                    loss = self.step(epoch)
+                    seconds.append(time.perf_counter() - started)
+                if epoch <= 2:  # the second epoch is steady: A·X is kept by then
+                    result.moved = _received(books)
                 result.loss.append(loss)
                 if not math.isfinite(loss):
                     raise UserError(f"the loss became {loss} in epoch {epoch}. Lower --lr, now {options.lr}.")
@@ -134,7 +199,7 @@ class Trainer:
                 if epoch % options.evaluate_every == 0 or epoch == options.epochs:
                     metrics = self.evaluate()
                     record |= metrics
-                    watched = metrics["val_loss"] if self.rows["val"].numel() else loss
+                    watched = metrics["val_loss"] if self.counts["val"] else loss
                     # A better validation result; on equal accuracy the lower loss wins.
                     rank = (metrics["val_accuracy"], -metrics["val_loss"])
                     waited += 1
@@ -147,10 +212,15 @@ class Trainer:
                 if on_epoch is not None:
                     on_epoch(record)
                 self.schedule.step(watched)
+                if self._stop:
+                    result.interrupted = True
+                    break
                 if options.patience and waited >= options.patience:
                     break
         except KeyboardInterrupt:
             result.interrupted = True
+        finally:
+            restore()
         if best_weights is not None:
             self.model.load_state_dict(best_weights)
         else:
@@ -164,8 +234,51 @@ class Trainer:
         return result
 
 
-def prepare_features(x: Tensor, how: str) -> Tensor:
+def _received(books: Ledger) -> Volume:
+    """The ledger's words and messages, where there were any."""
+    lines = {phase: line for phase, line in books.as_dict().items() if line["words"]}
+    return Volume(
+        {phase: int(line["words"]) for phase, line in lines.items()},
+        {phase: int(line["messages"]) for phase, line in lines.items()},
+    )
+
+
+def assign(n: int, grid: Grid, partition: str, seed: int) -> Blocks:
+    """Who owns which vertex: even blocks, in order or at random, or as a file says.
+
+    >>> assign(5, Grid(2), "block", seed=0).order.tolist()
+    [0, 1, 2, 3, 4]
+    """
+    if grid.size > max(n, 1):
+        raise UserError(f"{grid.size} ranks are more than the graph's {n} vertices. Use --ranks {max(n, 1)} or fewer.")
+    if partition == "block" or (partition == "random" and grid.size == 1):
+        return Blocks.even(n, grid)
+    if partition == "random":
+        return Blocks.even(n, grid, seed)
+    if not partition.endswith(".npy"):
+        raise unknown("partition", partition, ["random", "block", "a file such as parts.npy"])
+    return Blocks.of_parts(read_parts(partition, n), grid)
+
+
+def read_parts(path: str, n: int) -> Tensor:
+    """An assignment from a file: one part a vertex. [n] int64."""
+    try:
+        parts = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"no file {path}. Make one: weft partition GRAPH --parts P --out {path}.") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"cannot read {path} as a .npy array: {error}.") from None
+    if not isinstance(parts, np.ndarray) or parts.dtype.kind not in "iu" or parts.ndim != 1:
+        raise UserError(f"{path} does not hold one whole number a vertex. Make it with weft partition.")
+    if len(parts) != n:
+        raise UserError(f"{path} has {len(parts)} parts for {n} vertices. Make it for this graph.")
+    return torch.from_numpy(parts.astype(np.int64))
+
+
+def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> Tensor:
     """Features scaled to row sum 1 (`row`), as they are (`none`), or `auto`: row for sparse counts.
+
+    `auto` looks at the rows of all ranks of `comm`.
 
     >>> prepare_features(torch.tensor([[1., 3.], [0., 0.]]), "row").tolist()
     [[0.25, 0.75], [0.0, 0.0]]
@@ -174,8 +287,11 @@ def prepare_features(x: Tensor, how: str) -> Tensor:
         raise unknown("feature_norm", how, ["auto", "row", "none"])
     if how == "auto":
         # Bags of words: nothing negative, most entries 0.
-        counts = bool((x >= 0).all()) and float((x == 0).float().mean()) > 0.5 if x.numel() else False
-        how = "row" if counts else "none"
+        facts = torch.tensor([int((x < 0).sum()), x.numel() - int(x.count_nonzero()), x.numel()])
+        if comm is not None:
+            facts = comm.all_reduce(facts, phase="plan")
+        negative, zeros, entries = facts.tolist()
+        how = "row" if not negative and 2 * zeros > entries else "none"
     if how == "none":
         return x
     total = x.sum(1, keepdim=True)
@@ -188,7 +304,7 @@ def peak_rss_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _check(graph: Graph, config: RunConfig) -> None:
+def check_trainable(graph: Graph, config: RunConfig) -> None:
     """Refuse what cannot be trained, before anything is computed or written."""
     check_options(config)
     if not graph.num_features:
