@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..train.config import RunConfig
+from ..train.run import check_free
 from .options import Parser, add_config, config_from
+from .ranks import on_ranks
 
 if TYPE_CHECKING:
-    from ..graph import Graph
+    from ..comm import Communicator
+    from ..graph import Graph, Store
     from ..train.trainer import Result, Trainer
 
 _EXAMPLES = """  weft train                                           a built-in graph
   weft train sbm:nodes=50000,classes=10 --hidden 128   the same, larger
   weft train cora --model sage --aggregate max         a data set under $WEFT_DATA
+  weft train g.weft --ranks 4 --strategy 2d            four ranks on a 2 x 2 grid
+  weft train g.weft --ranks 8 --strategy grid --grid 4x2x1 --exchange sparse
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
   weft train runs/mine/config.toml                     repeat a run
@@ -32,52 +39,42 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     add_config(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--store", help=argparse.SUPPRESS)  # a rank that we started reads the graph here
     parsed = parser.parse(arguments)
-    return train(config_from(parsed), as_json=parsed.json)
-
-
-def train(config: RunConfig, as_json: bool) -> int:
-    """Load, train, save, tell."""
-    import torch
-
-    from ..train.run import RunFolder, check_free, finite
-    from ..train.trainer import Trainer, check_options
-
-    check_options(config)
+    config = config_from(parsed)
     check_free(config)
-    if config.train.threads:
-        torch.set_num_threads(config.train.threads)
+    flags = ["--json"] if parsed.json else []
+    work = functools.partial(train, config=config, as_json=parsed.json)
+    return on_ranks("train", config, flags, work, parsed.store)
+
+
+def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:
+    """What every rank does: train; rank 0 saves and tells."""
+    from ..train.run import RunFolder, finite
+    from ..train.trainer import Trainer
+
+    trainer = Trainer(source, config, comm)
+    if comm.rank:
+        result = trainer.fit()
+        result.gather(trainer)
+        return 130 if result.interrupted else 0
     say = _say_to(sys.stderr if as_json else sys.stdout)
-    graph = _load(config)
-    trainer = Trainer(graph, config)
     with RunFolder.create(config) as folder:
-        for line in _heading(graph, trainer):
+        for line in _heading(source, trainer):
             say(line)
         with _progress(config.train.epochs) as tick:
             result = trainer.fit(folder, tick)
-        summary = result.as_dict() | _placement() | {"run": str(folder.path)}
+        summary = result.as_dict() | result.gather(trainer) | {"run": str(folder.path)}
         folder.finish(trainer.model.state_dict(), summary)
     if as_json:
-        print(json.dumps(finite(summary)))
+        print(json.dumps(finite(summary)), flush=True)
     else:
-        for line in _outcome(graph, result, summary):
+        for line in _outcome(trainer, result, summary):
             say(line)
     return 130 if result.interrupted else 0
 
 
-def _load(config: RunConfig) -> Graph:
-    """The graph that the config names, split where it brings no split."""
-    from ..graph import load, split
-
-    graph = load(config.data.graph, config.data.data or None)
-    if graph.labels is None or graph.train_mask is not None:
-        return graph
-    shares = (config.data.train_share, config.data.val_share)
-    train, val = (int(share) if share >= 1 and share.is_integer() else share for share in shares)
-    return split(graph, train, val, config.train.seed)
-
-
-def _heading(graph: Graph, trainer: Trainer) -> Iterator[str]:
+def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
     import torch
 
     from ..kernels import native
@@ -92,19 +89,32 @@ def _heading(graph: Graph, trainer: Trainer) -> Iterator[str]:
     threads = torch.get_num_threads()
     yield (
         f"model     {config.model.name} {widths}, {config.train.dtype}, "
-        f"{threads} thread{'s' if threads > 1 else ''}, {kernels}"
+        f"{threads} thread{'s' if threads > 1 else ''}{' a rank' if trainer.comm.size > 1 else ''}, {kernels}"
     )
+    if trainer.comm.size > 1:
+        yield (
+            f"ranks     {trainer.comm.size} on {trainer.comm.engine}, {config.parallel.strategy} on grid "
+            f"{trainer.A.grid}, {trainer.exchange} exchange, {config.parallel.partition} partition"
+        )
 
 
-def _outcome(graph: Graph, result: Result, summary: dict[str, Any]) -> Iterator[str]:
-    name = "micro-F1" if graph.multilabel else "accuracy"
+def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Iterator[str]:
+    name = "micro-F1" if trainer.multilabel else "accuracy"
     scores = "   ".join(f"{split} {value:.4f}" for split, value in result.accuracy.items())
-    chance = "" if graph.multilabel else f"   (chance {1 / graph.num_classes:.3f})"
+    chance = "" if trainer.multilabel else f"   (chance {1 / trainer.model.widths[-1]:.3f})"
     yield f"{name}  {scores}{chance}"
     stop = ", stopped by Ctrl-C" if result.interrupted else ""
-    memory = summary["peak_rss_bytes"][0] / 2**20
+    memory = max(summary["peak_rss_bytes"]) / 2**20
     each = f"{result.epoch_seconds * 1e3:.1f} ms each"
-    yield f"epochs    {len(result.loss)}{stop}, {each}; peak memory {memory:,.0f} MB"
+    rank = " of the largest rank" if trainer.comm.size > 1 else ""
+    yield f"epochs    {len(result.loss)}{stop}, {each}; peak memory{rank} {memory:,.0f} MB"
+    if summary["words"]:
+        words = [sum(phase[rank] for phase in summary["words"].values()) for rank in range(trainer.comm.size)]
+        foretold = summary["words"] == summary["predicted_words"]
+        yield (
+            f"moved     {max(words):,} words an epoch into the busiest rank, "
+            f"{'as predicted' if foretold else 'NOT as predicted'} ({', '.join(summary['words'])})"
+        )
     yield f"run       {summary['run']} (weights of epoch {result.best_epoch})"
 
 
@@ -121,14 +131,6 @@ def _say_to(stream: Any) -> Callable[[str], None]:
         console.print(text, soft_wrap=True)
 
     return say
-
-
-def _placement() -> dict[str, Any]:
-    """How the work lay: one process is the 1×1×1 grid, and nothing moves."""
-    return {
-        "strategy": "1d", "grid": [1, 1, 1], "exchange": "dense", "ranks": 1,
-        "words": {}, "messages": {}, "predicted_words": {},
-    }  # fmt: skip
 
 
 @contextmanager

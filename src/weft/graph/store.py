@@ -160,6 +160,10 @@ class Store:
         """f, the width of the features; 0 without."""
         return self._sections["features"].shape[1] if "features" in self._sections else 0
 
+    def has(self, key: str) -> bool:
+        """Whether the store holds features, labels, a mask and so on."""
+        return key in self._sections
+
     def verify(self) -> None:
         """Compare every section with its checksum: one pass over the file."""
         with open(self.path, "rb") as file:

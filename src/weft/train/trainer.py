@@ -55,8 +55,29 @@ class Result:
             "epochs": len(self.loss),
             "best_epoch": self.best_epoch,
             "interrupted": self.interrupted,
-            "peak_rss_bytes": [peak_rss_bytes()],
         }
+
+    def gather(self, trainer: Trainer) -> dict[str, Any]:
+        """How the work lay and what moved, of all ranks; every rank calls it."""
+        comm, predicted = trainer.comm, trainer.predict()
+        mine = {
+            "words": self.moved.words, "messages": self.moved.messages, "predicted_words": predicted.words,
+            "peak_rss_bytes": peak_rss_bytes(), "arcs": trainer.A.arcs,
+        }  # fmt: skip
+        ranks = comm.all_gather_json(mine)
+        by_phase = {
+            key: {
+                phase: [rank[key].get(phase, 0) for rank in ranks]
+                for phase in dict.fromkeys(p for rank in ranks for p in rank[key])
+            }
+            for key in ("words", "messages", "predicted_words")
+        }
+        return {
+            "strategy": trainer.config.parallel.strategy, "grid": list(trainer.A.grid.shape),
+            "exchange": trainer.exchange, "ranks": comm.size, **by_phase,
+            "peak_rss_bytes": [rank["peak_rss_bytes"] for rank in ranks],
+            "arcs_per_rank": [rank["arcs"] for rank in ranks],
+        }  # fmt: skip
 
 
 class Trainer:
@@ -250,7 +271,9 @@ def assign(n: int, grid: Grid, partition: str, seed: int) -> Blocks:
     [0, 1, 2, 3, 4]
     """
     if grid.size > max(n, 1):
-        raise UserError(f"{grid.size} ranks are more than the graph's {n} vertices. Use --ranks {max(n, 1)} or fewer.")
+        raise UserError(
+            f"{grid.size} ranks are more than the graph's {n} vertices. Use --ranks {max(n, 1)} or fewer."
+        )
     if partition == "block" or (partition == "random" and grid.size == 1):
         return Blocks.even(n, grid)
     if partition == "random":

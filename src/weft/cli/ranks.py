@@ -1,0 +1,144 @@
+"""Where a command's ranks come from: those that are there, virtual ones, or new local processes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError, unknown
+from ..train.config import RunConfig, to_toml
+
+if TYPE_CHECKING:
+    from ..comm import Communicator
+    from ..graph import Graph, Store
+
+Work = Callable[["Communicator", "Graph | Store"], int]
+"""What every rank does: its exit status."""
+
+
+def on_ranks(
+    command: str, config: RunConfig, flags: Sequence[str], work: Work, store: str | None = None
+) -> int:
+    """Run `work` on every rank; the exit status.
+
+    Inside a job (mpirun, srun, torchrun, or one that weft started) this process is one of its ranks.
+    Else the graph is loaded and checked here, where a mistake costs nothing, and the ranks are started:
+    one in this process, virtual ones, or processes, which read their shares from a store. `flags` are the
+    further arguments that a started rank is given.
+    """
+    from ..comm import connect, in_job
+    from ..comm.launch import launch
+    from ..comm.threads import run_threads, single
+    from ..train.trainer import assign, check_options, check_trainable
+
+    options = config.parallel
+    check_options(config)
+    if in_job():
+        comm = connect("auto" if options.engine == "threads" else options.engine, options.stall_seconds)
+        _set_threads(config.train.threads)
+        if store is not None:
+            from ..graph import open_store
+
+            return work(comm, open_store(store, verify=False))
+        return _join(config, comm, work)
+
+    grid = _grid(config, options.ranks)
+    graph = load_graph(config)
+    check_trainable(graph, config)
+    assign(graph.num_nodes, grid, options.partition, config.train.seed)
+    if options.ranks == 1:
+        _set_threads(config.train.threads)
+        return work(single(), graph)
+    if options.engine == "threads":
+        _set_threads(config.train.threads or 1)
+        return max(run_threads(work, options.ranks, graph))
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        settings = Path(folder) / "run.toml"
+        settings.write_text(to_toml(config), encoding="utf-8")
+        argv = [
+            "-m",
+            "weft",
+            command,
+            str(settings),
+            "--store",
+            str(_stored(graph, config, Path(folder))),
+            *flags,
+        ]
+        del graph
+        return launch(
+            argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds
+        )
+
+
+def load_graph(config: RunConfig) -> Graph:
+    """The graph that the config names, split where it brings no split."""
+    from ..graph import load, split
+
+    graph = load(config.data.graph, config.data.data or None)
+    if graph.labels is None or graph.train_mask is not None:
+        return graph
+    shares = (config.data.train_share, config.data.val_share)
+    train, val = (int(share) if share >= 1 and share.is_integer() else share for share in shares)
+    return split(graph, train, val, config.train.seed)
+
+
+def _grid(config: RunConfig, ranks: int) -> object:
+    """The grid, or the mistake in it, before anything is loaded."""
+    from ..comm.launch import ENGINES
+    from ..parallel import choose
+
+    options = config.parallel
+    if options.engine not in (*ENGINES, "threads"):
+        raise unknown("engine", options.engine, (*ENGINES, "threads"))
+    if options.stall_seconds <= 0:
+        raise UserError(f"stall_seconds must be above 0, not {options.stall_seconds:g}.")
+    return choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]
+
+
+def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:
+    """The store that ranks read: the user's own where it is one and brings its split."""
+    from ..graph import open_store, write_store
+
+    named = Path(config.data.graph)
+    if named.suffix == ".weft" and open_store(named, verify=False).has("train_mask"):
+        return named.resolve()
+    return write_store(graph, folder / "graph.weft")
+
+
+def _join(config: RunConfig, comm: Communicator, work: Work) -> int:
+    """One of ranks that somebody else started: rank 0 loads the graph and shares it as a store."""
+    from ..graph import open_store
+    from ..train.trainer import check_trainable
+
+    _grid(config, comm.size)
+    holder = tempfile.TemporaryDirectory(prefix="weft-") if comm.rank == 0 else nullcontext("")
+    with holder as folder:
+        told = {"path": "", "error": ""}
+        if comm.rank == 0:
+            try:
+                graph = load_graph(config)
+                check_trainable(graph, config)
+                told["path"] = str(_stored(graph, config, Path(folder)))
+                del graph
+            except UserError as error:
+                told["error"] = str(error)
+        told = comm.all_gather_json(told)[0]
+        if told["error"]:
+            raise UserError(told["error"])
+        if not Path(told["path"]).exists():
+            raise UserError(
+                f"this rank cannot see {told['path']}. Give a .weft store on a file system that all ranks share."
+            )
+        status = work(comm, open_store(told["path"], verify=False))
+        comm.barrier()  # nobody still reads the store when it goes
+        return status
+
+
+def _set_threads(threads: int) -> None:
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
