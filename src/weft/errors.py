@@ -28,8 +28,25 @@ def unknown(kind: str, value: object, choices: Iterable[str]) -> UserError:
     unknown model 'gnc'. Did you mean 'gcn'? Known: gcn, sage.
     """
     names = list(choices)
-    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    close = _closest(str(value), names)
+    hint = f" Did you mean {close!r}?" if close else ""
     # Thirty names would bury the one that was meant.
     known = "" if close and len(names) > _MANY else f" Known: {', '.join(names)}."
     return UserError(f"unknown {kind} {str(value)!r}.{hint}{known}")
+
+
+def _closest(value: str, names: list[str]) -> str | None:
+    """The most similar name; among equals the one that begins alike. None where all are far.
+
+    >>> _closest("gnc", ["gcn", "sgc"]), _closest("GCN", ["gcn", "sgc"]), _closest("transformer", ["gcn"])
+    ('gcn', 'gcn', None)
+    """
+    word = value.lower()
+
+    def nearness(name: str) -> tuple[float, int]:
+        other = name.lower()
+        alike = next((at for at, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), len(other))
+        return difflib.SequenceMatcher(None, word, other).ratio(), alike
+
+    best = max(names, key=nearness, default=None)
+    return best if best is not None and nearness(best)[0] >= 0.5 else None

@@ -25,7 +25,7 @@ def bench_epoch(
     """Median seconds of an epoch and peak memory per contender, with the ratios to weft."""
     for name in against:
         if name not in CONTENDERS[1:]:
-            raise unknown("contender", name, CONTENDERS[1:])
+            raise unknown("contender", name, ["pyg", *CONTENDERS[1:]])
     if model not in ("gcn", "sage"):
         raise unknown("model for this benchmark", model, ["gcn", "sage"])
     seconds: dict[str, list[float]] = {name: [] for name in ("weft", *against)}

@@ -1,0 +1,69 @@
+"""weft convert: round trips into the store."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from weft.graph import load, split
+
+from .test_generate import same
+
+
+def test_any_graph_keeps_all_it_has(weft):
+    answer = weft("convert", "karate", "club.weft")
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out == "club.weft: 34 vertices, 156 arcs, 34 features, 2 classes\n"
+    assert same(load("club.weft"), load("karate"))
+    assert weft("convert", "club.weft", "again.weft").status == 0
+    assert same(load("again.weft"), load("karate"))
+
+
+@pytest.mark.parametrize("name", ["g.txt", "g.csv", "g.tsv", "g.mtx", "g.npz"])
+def test_every_format_becomes_the_same_store(weft, tmp_path, name):
+    arcs = [(0, 1), (0, 2), (2, 1), (3, 3), (1, 3)]
+    mark = {"g.csv": ",", "g.tsv": "\t"}.get(name, " ")
+    if name == "g.npz":
+        np.savez(name, indptr=[0, 2, 3, 4, 5], indices=[1, 2, 3, 1, 3])
+    elif name == "g.mtx":
+        body = "".join(f"{a + 1} {b + 1}\n" for a, b in arcs)
+        (tmp_path / name).write_text(f"%%MatrixMarket matrix coordinate pattern general\n4 4 5\n{body}")
+    else:
+        (tmp_path / name).write_text("".join(f"{a}{mark}{b}\n" for a, b in arcs))
+    assert weft("convert", name, "out.weft").status == 0
+    graph = load("out.weft")
+    assert sorted(zip(graph.indices.tolist(), graph.rows.tolist(), strict=True)) == sorted(arcs)
+
+
+def test_undirected_adds_the_reverse_of_every_arc(weft, tmp_path):
+    (tmp_path / "g.txt").write_text("0 1\n1 2\n")
+    assert weft("convert", "g.txt", "out.weft", "--undirected").status == 0
+    assert load("out.weft").is_symmetric
+    assert load("out.weft").num_arcs == 4
+
+
+def test_features_labels_and_a_split_are_added(weft, tmp_path):
+    (tmp_path / "g.txt").write_text("".join(f"{v} {(v + 1) % 10}\n" for v in range(10)))
+    x, y = np.random.default_rng(0).normal(size=(10, 3)), np.arange(10) % 2
+    np.save("x.npy", x)
+    np.save("y.npy", y.astype(np.uint16))
+    words = "g.txt out.weft --features x.npy --labels y.npy --split 2,0.2 --seed 7"
+    answer = weft("convert", *words.split())
+    assert answer.out == "out.weft: 10 vertices, 10 arcs, 3 features, 2 classes\n"
+    graph = load("out.weft")
+    assert torch.equal(graph.features, torch.from_numpy(x))
+    assert graph.labels.tolist() == y.tolist()
+    wanted = split(graph.replace(train_mask=None, val_mask=None, test_mask=None), 2, 0.2, seed=7)
+    assert same(graph, wanted)
+    assert [int(m.sum()) for m in (graph.train_mask, graph.val_mask, graph.test_mask)] == [4, 2, 4]
+
+
+def test_many_labels_may_be_zeros_and_ones_of_any_type(weft):
+    flags = np.arange(34 * 3).reshape(34, 3) % 2
+    for kind in (np.int8, np.float32, bool, ">i4"):
+        np.save("y.npy", flags.astype(kind))
+        assert weft("convert", "karate", f"{np.dtype(kind).name}.weft", "--labels", "y.npy").status == 0
+        graph = load(f"{np.dtype(kind).name}.weft")
+        assert graph.multilabel
+        assert graph.labels.long().tolist() == flags.tolist()

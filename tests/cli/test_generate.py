@@ -1,0 +1,47 @@
+"""weft generate: what is written is what the generator makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from weft.cli.generate import _pairs
+from weft.graph import Graph, load
+
+TENSORS = ("indptr", "indices", "weights", "features", "labels", "train_mask", "val_mask", "test_mask", "ids")
+
+
+def same(a: Graph, b: Graph) -> bool:
+    pairs = [(getattr(a, key), getattr(b, key)) for key in TENSORS]
+    return all(torch.equal(x, y) if x is not None and y is not None else x is y for x, y in pairs)
+
+
+@pytest.mark.parametrize(
+    ("words", "spec"),
+    [
+        ("sbm --nodes 200 --classes 4 --noise=0.5", "sbm:nodes=200,classes=4,noise=0.5"),
+        ("kronecker --scale 6 --degree 4", "kronecker:scale=6,degree=4"),
+        ("er --nodes 100 --directed true --seed 3", "er:nodes=100,directed=true,seed=3"),
+        ("bter --nodes 300 --degree 5 --max-degree 20", "bter:nodes=300,degree=5,max_degree=20"),
+        ("karate", "karate"),
+    ],
+)
+def test_a_generated_store_holds_the_graph_of_the_spec(weft, words, spec):
+    answer = weft("generate", *words.split(), "--out", "g.weft")
+    wanted = load(spec)
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out == f"g.weft: {wanted.num_nodes:,} vertices, {wanted.num_arcs:,} arcs\n"
+    assert same(load("g.weft"), wanted)
+    assert [path.name for path in Path().iterdir()] == ["g.weft"]
+
+
+def test_the_help_shows_each_generator_with_its_arguments(weft):
+    text = weft("generate", "--help").out
+    assert "sbm        --nodes 10000 --classes 8" in text
+    assert "--max-degree N" in text
+
+
+def test_names_lose_their_hyphens_and_values_keep_them():
+    assert _pairs(["--max-degree=-3", "--a", "b-c"]) == ["max_degree=-3", "a=b-c"]

@@ -1,0 +1,49 @@
+"""weft info: the facts of a graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from weft.graph import Graph, write_store
+
+KARATE = {
+    "name": "karate", "vertices": 34, "arcs": 156, "symmetric": True, "self_loops": 0, "weighted": False,
+    "in_degree_mean": 156 / 34, "in_degree_max": 17, "without_in_arcs": 0, "index_type": "int32",
+    "features": 34, "classes": 2, "multilabel": False, "train": 4, "val": 10, "test": 20,
+    "original_ids": False,
+}  # fmt: skip
+
+
+def test_json_is_one_object_with_the_facts(weft):
+    answer = weft("info", "karate", "--json")
+    assert (answer.status, answer.err, answer.out.count("\n")) == (0, "", 1)
+    assert json.loads(answer.out) == KARATE
+
+
+def test_the_facts_in_words(weft):
+    lines = dict(line.split(maxsplit=1) for line in weft("info", "karate").out.splitlines())
+    assert lines.keys() == KARATE.keys()
+    assert (lines["vertices"], lines["symmetric"], lines["weighted"]) == ("34", "yes", "no")
+    assert lines["in_degree_mean"] == "4.59"
+
+
+def test_an_edge_list_tells_its_direction_loops_and_own_ids(weft):
+    Path("g.txt").write_text("10 20 0.5\n20 20 1\n10 70 2\n")
+    facts = json.loads(weft("info", "g.txt", "--json").out)
+    assert (facts["vertices"], facts["arcs"], facts["self_loops"]) == (3, 3, 1)
+    assert (facts["symmetric"], facts["weighted"], facts["original_ids"]) == (False, True, True)
+    assert (facts["without_in_arcs"], facts["in_degree_max"]) == (1, 2)
+    assert (facts["features"], facts["classes"], facts["train"]) == (0, 0, None)
+
+
+def test_an_empty_graph_has_facts_too(weft):
+    write_store(Graph.from_arcs([], [], num_nodes=0), "none.weft")
+    facts = json.loads(weft("info", "none.weft", "--json").out)
+    assert (facts["vertices"], facts["arcs"], facts["in_degree_mean"]) == (0, 0, 0.0)
+
+
+def test_a_data_set_is_found_in_the_folder_given(weft):
+    Path("sets").mkdir()
+    Path("sets/Roads.csv").write_text("0,1\n1,2\n")
+    assert json.loads(weft("info", "roads", "--data", "sets", "--json").out)["arcs"] == 2
