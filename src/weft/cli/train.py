@@ -143,7 +143,8 @@ def _progress(epochs: int) -> Iterator[Callable[[dict[str, Any]], None]]:
         TextColumn("training "), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=epochs, note="")
         scores = ""
 
@@ -158,3 +159,5 @@ def _progress(epochs: int) -> Iterator[Callable[[dict[str, Any]], None]]:
         except UserError:
             bar.live.transient = True  # the one line of the error stands alone
             raise
+    if not console.is_terminal:  # a log gets the bar as it stands at the end
+        console.print(bar.get_renderable())
