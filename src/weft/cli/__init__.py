@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from ..errors import UserError, unknown
 
 COMMANDS = {
-    "train": "train a model on a graph",
+    "train": "train a model on a graph, on one rank or many",
+    "verify": "compare a distributed run with the serial one",
+    "predict": "embeddings and classes from a trained run",
     "info": "describe a graph",
     "generate": "make a graph and store it",
     "convert": "turn a graph file into a memory-mapped store",
-    "bench": "measure: kernels, whole epochs against PyG",
+    "run": "start your own script on ranks",
+    "doctor": "what works on this machine",
+    "bench": "measure: kernels, epochs against PyG, messages",
 }
 """Command → one line. Each lives in `weft/cli/<command>.py` as `run(arguments) -> exit status`."""
 
@@ -27,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, so that a reader who has gone is noticed below and not at exit
         return status
     except UserError as error:
+        if "WEFT_RANK" in os.environ:  # a rank that weft started: the launcher shows it, once for all ranks
+            raise
         print(f"weft: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

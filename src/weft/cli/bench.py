@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, unknown
+from . import bench_comm
 from .options import Parser, whole_number
 
 _DEFAULT = "kronecker:scale=17,degree=30"
 
 
 def run(arguments: Sequence[str]) -> int:
-    benches = {"kernels": _kernels, "epoch": _epoch}
+    benches = {"kernels": _kernels, "epoch": _epoch, "comm": bench_comm.run}
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: weft bench {kernels,epoch} [--help]\n\n"
+        print("usage: weft bench {kernels,epoch,comm} [--help]\n\n"
               "  kernels  SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
-              "  epoch    whole training epochs against PyG: seconds and peak memory")  # fmt: skip
+              "  epoch    whole training epochs against PyG: seconds and peak memory\n"
+              "  comm     latency and bandwidth of every operation on every engine")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)

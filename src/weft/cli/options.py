@@ -87,9 +87,9 @@ def _add_option(group: Any, path: str, field: Field) -> None:
     group.add_argument(flag(field), dest=path, **options)
 
 
-def config_from(parsed: argparse.Namespace) -> RunConfig:
-    """The config: defaults, then the TOML file, then `--set`, then the options."""
-    config = RunConfig()
+def config_from(parsed: argparse.Namespace, config: RunConfig | None = None) -> RunConfig:
+    """The config: defaults (or what is given), then the TOML file, then `--set`, then the options."""
+    config = config or RunConfig()
     if parsed.graph and parsed.graph.endswith(".toml"):
         for path, value in read_toml(Path(parsed.graph)).items():
             update(config, path, value)

@@ -14,20 +14,26 @@ from ..train.config import RunConfig, to_toml
 if TYPE_CHECKING:
     from ..comm import Communicator
     from ..graph import Graph, Store
+    from ..parallel import Grid
 
 Work = Callable[["Communicator", "Graph | Store"], int]
 """What every rank does: its exit status."""
 
 
 def on_ranks(
-    command: str, config: RunConfig, flags: Sequence[str], work: Work, store: str | None = None
+    command: Sequence[str],
+    config: RunConfig,
+    work: Work,
+    flags: Sequence[str] = (),
+    store: str | None = None,
+    trains: bool = True,
 ) -> int:
     """Run `work` on every rank; the exit status.
 
     Inside a job (mpirun, srun, torchrun, or one that weft started) this process is one of its ranks.
     Else the graph is loaded and checked here, where a mistake costs nothing, and the ranks are started:
-    one in this process, virtual ones, or processes, which read their shares from a store. `flags` are the
-    further arguments that a started rank is given.
+    one in this process, virtual ones, or processes, which read their shares from a store. A started rank
+    runs `weft COMMAND run.toml FLAGS`. `trains`: whether the graph must have labels and a split.
     """
     from ..comm import connect, in_job
     from ..comm.launch import launch
@@ -43,11 +49,12 @@ def on_ranks(
             from ..graph import open_store
 
             return work(comm, open_store(store, verify=False))
-        return _join(config, comm, work)
+        return _join(config, comm, work, trains)
 
     grid = _grid(config, options.ranks)
     graph = load_graph(config)
-    check_trainable(graph, config)
+    if trains:
+        check_trainable(graph, config)
     assign(graph.num_nodes, grid, options.partition, config.train.seed)
     if options.ranks == 1:
         _set_threads(config.train.threads)
@@ -58,16 +65,9 @@ def on_ranks(
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         settings = Path(folder) / "run.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
-        argv = [
-            "-m",
-            "weft",
-            command,
-            str(settings),
-            "--store",
-            str(_stored(graph, config, Path(folder))),
-            *flags,
-        ]
+        path = _stored(graph, config, Path(folder))
         del graph
+        argv = ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
         return launch(
             argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds
         )
@@ -85,7 +85,7 @@ def load_graph(config: RunConfig) -> Graph:
     return split(graph, train, val, config.train.seed)
 
 
-def _grid(config: RunConfig, ranks: int) -> object:
+def _grid(config: RunConfig, ranks: int) -> Grid:
     """The grid, or the mistake in it, before anything is loaded."""
     from ..comm.launch import ENGINES
     from ..parallel import choose
@@ -108,7 +108,7 @@ def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:
     return write_store(graph, folder / "graph.weft")
 
 
-def _join(config: RunConfig, comm: Communicator, work: Work) -> int:
+def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> int:
     """One of ranks that somebody else started: rank 0 loads the graph and shares it as a store."""
     from ..graph import open_store
     from ..train.trainer import check_trainable
@@ -120,7 +120,8 @@ def _join(config: RunConfig, comm: Communicator, work: Work) -> int:
         if comm.rank == 0:
             try:
                 graph = load_graph(config)
-                check_trainable(graph, config)
+                if trains:
+                    check_trainable(graph, config)
                 told["path"] = str(_stored(graph, config, Path(folder)))
                 del graph
             except UserError as error:

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     check_free(config)
     flags = ["--json"] if parsed.json else []
     work = functools.partial(train, config=config, as_json=parsed.json)
-    return on_ranks("train", config, flags, work, parsed.store)
+    return on_ranks(["train"], config, work, flags, parsed.store)
 
 
 def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:

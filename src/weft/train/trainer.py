@@ -74,7 +74,7 @@ class Result:
         }
         return {
             "strategy": trainer.config.parallel.strategy, "grid": list(trainer.A.grid.shape),
-            "exchange": trainer.exchange, "ranks": comm.size, **by_phase,
+            "exchange": trainer.exchange, "ranks": comm.size, "widths": trainer.model.widths, **by_phase,
             "peak_rss_bytes": [rank["peak_rss_bytes"] for rank in ranks],
             "arcs_per_rank": [rank["arcs"] for rank in ranks],
         }  # fmt: skip

@@ -1,0 +1,74 @@
+"""weft predict: embeddings and classes of a trained run, by vertex."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..train.config import RunConfig
+from .options import Parser, add_config, config_from
+from .ranks import on_ranks
+
+if TYPE_CHECKING:
+    from ..comm import Communicator
+    from ..graph import Graph, Store
+
+_EXAMPLES = """  weft predict runs/sbm-gcn-1
+  weft predict runs/mine other.weft --ranks 4 --strategy halo --into predictions
+  weft predict runs/mine --json"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        "predict", "RUN [GRAPH] [OPTIONS]",
+        "Full-graph inference with a run's weights, on its graph or another: embeddings.npy and classes.npy, "
+        "row v for vertex v.", _EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument("run", metavar="RUN", help="a run folder that weft train made")
+    add_config(parser)
+    parser.add_argument("--into", metavar="DIR", help="where to write; by default RUN/predictions; must not exist")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+    parsed = parser.parse(arguments)
+    from ..train.predict import read_run
+
+    saved = read_run(Path(parsed.run))
+    config = config_from(parsed, saved.config)
+    out = Path(parsed.into) if parsed.into else saved.path / "predictions"
+    if parsed.store is None and out.exists():
+        raise UserError(f"{out} exists already. Name another with --into, or remove it.")
+    flags = ["--into", str(out), *(["--json"] if parsed.json else [])]
+    work = functools.partial(predict, run=str(saved.path), config=config, out=out, as_json=parsed.json)
+    command = ["predict", str(saved.path)]
+    return on_ranks(command, config, work, flags, parsed.store, trains=False)
+
+
+def predict(
+    comm: Communicator, source: Graph | Store, run: str, config: RunConfig, out: Path, as_json: bool
+) -> int:
+    """What every rank does."""
+    import dataclasses
+
+    from ..train import predict as inference
+
+    saved = dataclasses.replace(inference.read_run(Path(run)), config=config)
+    inference.restore(saved, source.num_features)  # a misfit is found before the folder is made
+    if comm.rank == 0:
+        try:
+            out.mkdir(parents=True)
+        except OSError as error:
+            raise UserError(f"cannot make {out}: {error.strerror}. Name another with --into.") from None
+    comm.barrier()
+    files = inference.predict(source, saved, comm, out)
+    if comm.rank == 0:
+        if as_json:
+            print(json.dumps({"files": [str(f) for f in files], "vertices": source.num_nodes, "ranks": comm.size}))
+        else:
+            for file in files:
+                print(file)
+    return 0
