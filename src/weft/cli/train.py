@@ -57,6 +57,7 @@ def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json:
     if comm.rank:
         result = trainer.fit()
         result.gather(trainer)
+        _trace(result, config)
         return 130 if result.interrupted else 0
     say = _say_to(sys.stderr if as_json else sys.stdout)
     with RunFolder.create(config) as folder:
@@ -66,12 +67,20 @@ def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json:
             result = trainer.fit(folder, tick)
         summary = result.as_dict() | result.gather(trainer) | {"run": str(folder.path)}
         folder.finish(trainer.model.state_dict(), summary)
+    _trace(result, config)
     if as_json:
         print(json.dumps(finite(summary)), flush=True)
     else:
         for line in _outcome(trainer, result, summary):
             say(line)
     return 130 if result.interrupted else 0
+
+
+def _trace(result: Result, config: RunConfig) -> None:
+    from ..train.watch import write_trace
+
+    if config.train.trace and result.watch is not None:
+        write_trace(result.watch, config.train.trace)
 
 
 def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
@@ -115,6 +124,9 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
             f"moved     {max(words):,} words an epoch into the busiest rank, "
             f"{'as predicted' if foretold else 'NOT as predicted'} ({', '.join(summary['words'])})"
         )
+    from ..train.watch import time_table
+
+    yield from (f"  {line}" for line in time_table(summary["time"]))
     yield f"run       {summary['run']} (weights of epoch {result.best_epoch})"
 
 

@@ -76,7 +76,7 @@ class Request:
     def wait(self) -> Any:
         """Wait for the end; the result, as the blocking operation would return it."""
         if self._work is not None:
-            self._comm._timed(self._phase, self._call.name, self._work.wait)
+            self._comm._timed(self._phase, self._call.name, self._work.wait, waiting=True)
             self._work = None
         return self._result
 
@@ -352,7 +352,7 @@ class Communicator(ABC):
             return None
         works = [request._work for _, request in live]
         first = live[0][1]
-        place: int = self._timed(first._phase, "wait_any", lambda: self._wait_any(works))
+        place: int = self._timed(first._phase, "wait_any", lambda: self._wait_any(works), waiting=True)
         index, request = live[place]
         request._work = None
         return index
@@ -446,6 +446,7 @@ class Communicator(ABC):
         name: str,
         move: Callable[[], Any],
         traffic: Callable[[], Traffic] | None = None,
+        waiting: bool = False,
     ) -> Any:
         """Do `move`, which may wait: the watchdog knows where, the open ledgers learn how long."""
         state = self.state
@@ -460,7 +461,7 @@ class Communicator(ABC):
             seconds = time.perf_counter() - start
             counts = traffic() if traffic is not None else None
             for book in ledgers:
-                book.count(phase, counts, seconds)
+                book.count(phase, counts, seconds, name, start, waiting)
         return result
 
     # --- checking -------------------------------------------------------------------------------------------

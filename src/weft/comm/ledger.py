@@ -167,6 +167,8 @@ class Line:
     messages_sent: int = 0
     seconds: float = 0.0
     """Time spent inside calls and in `wait`; what a request travels while the rank computes is not in it."""
+    waited: float = 0.0
+    """The part of `seconds` spent in `wait` and `wait_any`."""
 
 
 class Ledger:
@@ -185,8 +187,10 @@ class Ledger:
     [(8, 4), (8, 4), (8, 4)]
     """
 
-    def __init__(self, comm: Communicator | None = None) -> None:
+    def __init__(self, comm: Communicator | None = None, keep_events: bool = False) -> None:
         self._state = comm.state if comm is not None else None
+        self.events: list[tuple[str, str, float, float]] | None = [] if keep_events else None
+        """(phase, call, start, seconds) of every call where `keep_events`, on the clock of `perf_counter`."""
         self._lines: dict[str, Line] = {}
         self._open_in: list[RankState] = []
 
@@ -208,12 +212,24 @@ class Ledger:
                 break
         state.ledgers = ledgers
 
-    def count(self, phase: str, traffic: Traffic | None, seconds: float = 0.0) -> None:
+    def count(
+        self,
+        phase: str,
+        traffic: Traffic | None,
+        seconds: float = 0.0,
+        call: str = "",
+        start: float = 0.0,
+        waiting: bool = False,
+    ) -> None:
         """Add one call to the line of `phase`."""
         line = self._lines.get(phase)
         if line is None:
             line = self._lines[phase] = Line()
         line.seconds += seconds
+        if waiting:
+            line.waited += seconds
+        if self.events is not None:
+            self.events.append((phase, call, start, seconds))
         if traffic is not None:
             line.words_sent += traffic[0]
             line.words += traffic[1]
@@ -250,9 +266,15 @@ class Ledger:
         """Seconds spent in communication in `phase`, or in all phases."""
         return float(self._sum("seconds", phase))
 
+    def waited(self, phase: str | None = None) -> float:
+        """The part of those seconds spent waiting for requests."""
+        return float(self._sum("waited", phase))
+
     def clear(self) -> None:
         """Forget everything counted so far; the ledger stays open."""
         self._lines.clear()
+        if self.events is not None:
+            self.events.clear()
 
     def as_dict(self) -> dict[str, dict[str, float]]:
         """Phase by phase, for programs.
@@ -260,7 +282,7 @@ class Ledger:
         >>> ledger = Ledger()
         >>> ledger.count("gather", Traffic(0, 12, 0, 3), 0.5)
         >>> ledger.as_dict()["gather"]
-        {'words': 12, 'messages': 3, 'words_sent': 0, 'messages_sent': 0, 'seconds': 0.5}
+        {'words': 12, 'messages': 3, 'words_sent': 0, 'messages_sent': 0, 'seconds': 0.5, 'waited': 0.0}
         """
         return {phase: dict(vars(line)) for phase, line in self._lines.items()}
 

@@ -4,6 +4,7 @@ from .csr import CSR
 from .dropout import Stream, dropout, relu_dropout_
 from .linear import add_linear_, linear
 from .memory import pool
+from .meter import Meter
 from .native import use
 from .rows import add_rows_, gather_rows, pack_rows, scatter_add
 from .sddmm import sddmm
@@ -11,6 +12,7 @@ from .spmm import spmm
 
 __all__ = [
     "CSR",
+    "Meter",
     "Stream",
     "add_linear_",
     "add_rows_",

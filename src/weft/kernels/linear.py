@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .memory import empty
+from .meter import metered
 
 
 def linear(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -37,6 +38,7 @@ def add_linear_(y: Tensor, h: Tensor, weight: Tensor) -> Tensor:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
+    @metered("dense")
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor | None) -> Tensor:
         ctx.save_for_backward(h, weight)
         if y is not None:
@@ -49,6 +51,7 @@ class _Linear(torch.autograd.Function):
         return torch.addmm(bias.detach(), h.detach(), weight.detach(), out=out)
 
     @staticmethod
+    @metered("dense")
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, weight = ctx.saved_tensors
         dy = grads[0]

@@ -11,6 +11,7 @@ from ..errors import unknown
 from . import native
 from .csr import CSR
 from .memory import empty
+from .meter import metered
 from .sddmm import sddmm
 
 REDUCTIONS = ("sum", "mean", "max", "min")
@@ -49,6 +50,7 @@ def spmm(a: CSR, x: Tensor, values: Tensor | None = None, reduce: str = "sum") -
     return _Sum.apply(values, x, a, reduce == "mean")
 
 
+@metered("spmm")
 def multiply(
     a: CSR,
     x: Tensor,
@@ -104,6 +106,7 @@ class _Sum(torch.autograd.Function):
         return dvalues, dx, None, None
 
 
+@metered("spmm")
 def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[Tensor, Tensor]:
     """(y, arg): the largest or smallest a_ij x[j] per row and column, and the winner's column j.
 
@@ -160,6 +163,7 @@ class _Extremum(torch.autograd.Function):
         return dvalues, dx, None, None
 
 
+@metered("spmm")
 def extremum_backward(
     t: CSR, dy: Tensor, arg: Tensor, values: Tensor | None, labels: Tensor | None = None
 ) -> Tensor:

@@ -63,6 +63,8 @@ class TrainConfig:
     """float32 or float64."""
     threads: int = 0
     """Threads; 0 takes as many as torch does, the machine's cores."""
+    trace: str = ""
+    """Write a Chrome/Perfetto trace of one steady epoch of all ranks into this file (.json)."""
     out: str = ""
     """Run folder; by default runs/<graph>-<model>-<number>. It must not exist yet."""
 

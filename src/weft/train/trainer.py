@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..comm import Communicator, Ledger, ledger
+from ..comm import Communicator, ledger
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.guard import check_fits
-from ..kernels import gather_rows
+from ..kernels import gather_rows, pool
 from ..kernels.memory import trim
 from ..nn import Model, Noise, build, check_model
 from ..parallel import Blocks, DistributedGraph, Grid, Volume, choose
@@ -30,6 +31,7 @@ from .config import RunConfig
 from .metrics import hits, loss_sum, score
 from .optimise import Schedule, optimiser
 from .run import RunFolder
+from .watch import StepWatch
 
 SPLITS = ("train", "val", "test")
 
@@ -46,6 +48,8 @@ class Result:
     interrupted: bool = False
     moved: Volume = field(default_factory=Volume)
     """What this rank received in one steady epoch."""
+    watch: StepWatch | None = None
+    """Where that epoch's time went."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -62,7 +66,8 @@ class Result:
         comm, predicted = trainer.comm, trainer.predict()
         mine = {
             "words": self.moved.words, "messages": self.moved.messages, "predicted_words": predicted.words,
-            "peak_rss_bytes": peak_rss_bytes(), "arcs": trainer.A.arcs,
+            "peak_rss_bytes": peak_rss_bytes(), "arcs": trainer.A.arcs, "buffer_bytes": pool.bytes,
+            "time": self.watch.seconds() if self.watch else {},
         }  # fmt: skip
         ranks = comm.all_gather_json(mine)
         by_phase = {
@@ -77,6 +82,11 @@ class Result:
             "exchange": trainer.exchange, "ranks": comm.size, "widths": trainer.model.widths, **by_phase,
             "peak_rss_bytes": [rank["peak_rss_bytes"] for rank in ranks],
             "arcs_per_rank": [rank["arcs"] for rank in ranks],
+            "buffer_bytes": [rank["buffer_bytes"] for rank in ranks],
+            "time": {
+                kind: [rank["time"].get(kind, 0.0) for rank in ranks]
+                for kind in dict.fromkeys(k for rank in ranks for k in rank["time"])
+            },
         }  # fmt: skip
 
 
@@ -206,12 +216,14 @@ class Trainer:
         restore = self._stop_on_interrupt()
         try:
             for epoch in range(1, options.epochs + 1):
-                with Ledger(self.comm) as books:
+                # The second epoch is steady, A·X is kept by then: it is the one that is reported.
+                watch = StepWatch(self.comm, keep_events=bool(options.trace)) if epoch <= 2 else nullcontext()
+                with watch:
                     started = time.perf_counter()
                     loss = self.step(epoch)
                     seconds.append(time.perf_counter() - started)
-                if epoch <= 2:  # the second epoch is steady: A·X is kept by then
-                    result.moved = _received(books)
+                if isinstance(watch, StepWatch):
+                    result.moved, result.watch = watch.received(), watch
                 result.loss.append(loss)
                 if not math.isfinite(loss):
                     raise UserError(f"the loss became {loss} in epoch {epoch}. Lower --lr, now {options.lr}.")
@@ -253,15 +265,6 @@ class Trainer:
         except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
             result.interrupted = True
         return result
-
-
-def _received(books: Ledger) -> Volume:
-    """The ledger's words and messages, where there were any."""
-    lines = {phase: line for phase, line in books.as_dict().items() if line["words"]}
-    return Volume(
-        {phase: int(line["words"]) for phase, line in lines.items()},
-        {phase: int(line["messages"]) for phase, line in lines.items()},
-    )
 
 
 def assign(n: int, grid: Grid, partition: str, seed: int) -> Blocks:
