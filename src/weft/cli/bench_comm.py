@@ -14,7 +14,9 @@ def run(arguments: Sequence[str]) -> int:
         "  weft bench comm\n  weft bench comm --ranks 4 --engines mpi --json",
     )  # fmt: skip
     parser.add_argument("--ranks", default="2", metavar="N", help="(2)")
-    parser.add_argument("--engines", default="mpi,torch", metavar="E,E", help="mpi, torch, threads (mpi,torch)")
+    parser.add_argument(
+        "--engines", default="mpi,torch", metavar="E,E", help="mpi, torch, threads (mpi,torch)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
     from ..comm import bench
@@ -32,7 +34,9 @@ def run(arguments: Sequence[str]) -> int:
     print(bench.table(rows))
     for row in ratios:
         if (row["operation"], row["bytes"]) in (("all_reduce", 4_000), ("broadcast", 40_000_000)):
-            print(f"{row['operation']} of {row['bytes'] / 1000:,.0f} kB: mpi is {row['ratio']:.1f}x as fast as torch")
+            print(
+                f"{row['operation']} of {row['bytes'] / 1000:,.0f} kB: mpi is {row['ratio']:.1f}x as fast as torch"
+            )
     for row in rows:
         if row["operation"] == "wrapper":
             print(f"weft adds {row['seconds'] * 1e6:.1f} µs to a call of bare mpi4py")

@@ -31,7 +31,9 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("run", metavar="RUN", help="a run folder that weft train made")
     add_config(parser)
-    parser.add_argument("--into", metavar="DIR", help="where to write; by default RUN/predictions; must not exist")
+    parser.add_argument(
+        "--into", metavar="DIR", help="where to write; by default RUN/predictions; must not exist"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parsed = parser.parse(arguments)
@@ -67,7 +69,11 @@ def predict(
     files = inference.predict(source, saved, comm, out)
     if comm.rank == 0:
         if as_json:
-            print(json.dumps({"files": [str(f) for f in files], "vertices": source.num_nodes, "ranks": comm.size}))
+            print(
+                json.dumps(
+                    {"files": [str(f) for f in files], "vertices": source.num_nodes, "ranks": comm.size}
+                )
+            )
         else:
             for file in files:
                 print(file)

@@ -88,14 +88,17 @@ def load_graph(config: RunConfig) -> Graph:
 def _grid(config: RunConfig, ranks: int) -> Grid:
     """The grid, or the mistake in it, before anything is loaded."""
     from ..comm.launch import ENGINES
-    from ..parallel import choose
+    from ..parallel import check_slices, choose
 
     options = config.parallel
     if options.engine not in (*ENGINES, "threads"):
         raise unknown("engine", options.engine, (*ENGINES, "threads"))
     if options.stall_seconds <= 0:
         raise UserError(f"stall_seconds must be above 0, not {options.stall_seconds:g}.")
-    return choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]
+    grid = choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]
+    if options.move_adjacency:
+        check_slices(grid)
+    return grid
 
 
 def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:

@@ -20,7 +20,9 @@ def run(arguments: Sequence[str]) -> int:
     from ..comm.launch import STALL_SECONDS, launch
 
     cut = next((i for i, word in enumerate(arguments) if word.endswith(".py")), len(arguments))
-    parser = Parser("run", "[OPTIONS] SCRIPT.py [ARGUMENTS]", "Start a Python script on local ranks.", _EXAMPLES)
+    parser = Parser(
+        "run", "[OPTIONS] SCRIPT.py [ARGUMENTS]", "Start a Python script on local ranks.", _EXAMPLES
+    )
     parser.add_argument("--ranks", default="2", metavar="N", help="ranks to start (2)")
     parser.add_argument("--engine", default="auto", help="mpi, torch or auto (auto)")
     parser.add_argument("--threads", default="0", metavar="N", help="threads a rank; 0 divides the cores (0)")

@@ -169,9 +169,9 @@ def extremum_backward(
 ) -> Tensor:
     """dx[j,c] = Σ over the rows i that j won in column c of a_ij dy[i,c].
 
-        t       [columns, rows]  the transpose of A, with its `values`
-        arg     [rows, w]        the winners, as `extremum` gives them
-        labels  [columns]        what the winners call column j, where not j itself
+    t       [columns, rows]  the transpose of A, with its `values`
+    arg     [rows, w]        the winners, as `extremum` gives them
+    labels  [columns]        what the winners call column j, where not j itself
     """
     width = dy.shape[1]
     if native.served(dy, t.indices, values):

@@ -1,9 +1,9 @@
 """A graph on a grid of ranks: who owns what, what moves, and the product that results."""
 
 from .blocks import Blocks
-from .distributed import DistributedGraph
+from .distributed import DistributedGraph, check_slices
 from .exchange import Exchange
 from .grid import STRATEGIES, Grid, choose
 from .volume import Volume
 
-__all__ = ["STRATEGIES", "Blocks", "DistributedGraph", "Exchange", "Grid", "Volume", "choose"]
+__all__ = ["STRATEGIES", "Blocks", "DistributedGraph", "Exchange", "Grid", "Volume", "check_slices", "choose"]

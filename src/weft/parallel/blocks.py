@@ -63,7 +63,9 @@ class Blocks:
         """
         if parts.numel() and not 0 <= int(parts.min()) <= int(parts.max()) < grid.size:
             wild = int(parts.min()) if int(parts.min()) < 0 else int(parts.max())
-            raise UserError(f"the partition has part {wild}, but {grid.size} ranks have 0 to {grid.size - 1}.")
+            raise UserError(
+                f"the partition has part {wild}, but {grid.size} ranks have 0 to {grid.size - 1}."
+            )
         sizes = torch.bincount(parts.long(), minlength=grid.size).tolist()
         return cls(grid, torch.argsort(parts, stable=True), sizes)
 
@@ -81,7 +83,9 @@ class Blocks:
 
     def union(self, i: int, k: int) -> tuple[int, int]:
         """U(i,k) = ∪_f V(i,k,f): the places of the ranks (i, k, ·)."""
-        return self.offsets[self.grid.rank(i, k, 0)], self.offsets[self.grid.rank(i, k, 0) + self.grid.feature]
+        return self.offsets[self.grid.rank(i, k, 0)], self.offsets[
+            self.grid.rank(i, k, 0) + self.grid.feature
+        ]
 
     def slab(self, i: int) -> tuple[int, int]:
         """I_i = ∪ V(i,·,·): the places of the output rows of slab i."""

@@ -13,7 +13,7 @@ from ..kernels import CSR
 from .blocks import Blocks
 from .exchange import Exchange
 from .grid import Grid
-from .propagate import Columns, Plan, Propagate, PropagateExtremum
+from .propagate import Columns, Plan, Propagate, PropagateExtremum, Sliced
 from .source import Arcs, Source, read_normalised, read_vertices
 from .volume import Line, Volume, propagation
 
@@ -57,13 +57,17 @@ class DistributedGraph:
         blocks: Blocks | None = None,
         dtype: torch.dtype = torch.float32,
         overlap: bool = True,
+        move_adjacency: bool = False,
     ) -> DistributedGraph:
         """Read this rank's share of a graph or a store, normalise it, and make the plan.
 
         `blocks` says who owns what; by default even blocks of the vertices in their order.
+        `move_adjacency` holds A(i,k) in slices along feature and gathers it for every product.
         """
         if grid.size != comm.size:
-            raise UserError(f"grid {grid} needs {grid.size} ranks, {comm.size} are here. Use --ranks {grid.size}.")
+            raise UserError(
+                f"grid {grid} needs {grid.size} ranks, {comm.size} are here. Use --ranks {grid.size}."
+            )
         if exchange not in ("dense", "sparse"):
             raise unknown("exchange", exchange, ["dense", "sparse"])
         blocks = Blocks.even(source.num_nodes, grid) if blocks is None else blocks
@@ -74,6 +78,10 @@ class DistributedGraph:
             (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of,
         )  # fmt: skip
         plan = _plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        if move_adjacency:
+            check_slices(grid)
+            line = plan.columns.comm
+            plan.matrices = [Sliced(plan.matrix(j), line) for j in range(grid.row)]
         return cls(comm, blocks, plan, blocks.order[own[0] : own[1]], sum(a.arcs for a in plan.matrices))
 
     # What a layer asks (weft.nn.Adjacency).
@@ -111,7 +119,10 @@ class DistributedGraph:
     def _degrees(self) -> Tensor:
         """Entries of each own row, [n_own, 1], whoever holds them."""
         if self._counts is None:
-            plain = [CSR(a.indptr, a.indices, None, a.shape) for a in self.plan.matrices]
+            plain: list[CSR | Sliced] = []
+            for j in range(len(self.plan.matrices)):
+                a = self.plan.matrix(j)
+                plain.append(CSR(a.indptr, a.indices, None, a.shape))
             plan = Plan(self.plan.columns, self.plan.row, self.plan.inner, plain, self.plan.names)
             # One column would leave feature ranks without any.
             width = self.grid.feature
@@ -144,10 +155,29 @@ class DistributedGraph:
         row, inner = (_line(exchange) for exchange in (self.plan.row, self.plan.inner))
         total = Volume()
         for width in widths:
+            for _ in range(forward + backward):
+                total = total + self._adjacency()
             total = total + propagation(
                 self.blocks, self.comm.rank, width, row, inner, forward, backward, winners
             )
         return total
+
+    def _adjacency(self) -> Volume:
+        """What one product, forward or backward, gathers of A where that lies in slices."""
+        volume = Volume()
+        for traffic in (t for a in self.plan.matrices if isinstance(a, Sliced) for t in a.traffic()):
+            if traffic.words:
+                volume = volume + Volume({"adjacency": traffic.words}, {"adjacency": traffic.messages})
+        return volume
+
+
+def check_slices(grid: Grid) -> None:
+    """Refuse `move_adjacency` on a grid that has nothing to cut."""
+    if grid.feature == 1:
+        raise UserError(
+            f"--move-adjacency cuts A along the feature axis, grid {grid} has none. "
+            "Use --strategy 2d, 3d or feature with more ranks."
+        )
 
 
 def _line(exchange: Exchange) -> Line:
@@ -158,7 +188,9 @@ def _line(exchange: Exchange) -> Line:
     )
 
 
-def _plan(arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool) -> Plan:
+def _plan(
+    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
+) -> Plan:
     """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
 
     *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*

@@ -40,7 +40,13 @@ class Exchange:
     [{0: [1.0, 1.0], 1: [2.0]}, {1: [2.0], 0: [1.0, 1.0]}]
     """
 
-    def __init__(self, comm: Communicator, sizes: Sequence[int], need: Sequence[Tensor] | None = None, overlap: bool = True):
+    def __init__(
+        self,
+        comm: Communicator,
+        sizes: Sequence[int],
+        need: Sequence[Tensor] | None = None,
+        overlap: bool = True,
+    ):
         self.comm, self.sizes, self.overlap = comm, list(sizes), overlap
         self.need: list[Tensor] | None = None
         self.give: list[Tensor] | None = None
@@ -100,9 +106,9 @@ class Exchange:
     def reduce(self, partial: Callable[[int], Tensor], phase: str = "reduce") -> Tensor:
         """The own block of the sum over the line of everybody's partial results.
 
-            partial(p)  [need_sizes[p], w], this rank's contribution to p's block; asked for once each,
-                        the own one may be written to
-            result      [own rows, w]
+        partial(p)  [need_sizes[p], w], this rank's contribution to p's block; asked for once each,
+                    the own one may be written to
+        result      [own rows, w]
         """
 
         def add(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
@@ -131,8 +137,12 @@ class Exchange:
             target, source = self._stages[stage]
             parts = partial(target)
             incoming = [empty(self.give_sizes[source], part.shape[1], like=part) for part in parts]
-            receives.append((source, [self.comm.irecv(x, source, tag=t, phase=phase) for t, x in enumerate(incoming)]))
-            sends.append(([self.comm.isend(x, target, tag=t, phase=phase) for t, x in enumerate(parts)], parts))
+            receives.append(
+                (source, [self.comm.irecv(x, source, tag=t, phase=phase) for t, x in enumerate(incoming)])
+            )
+            sends.append(
+                ([self.comm.isend(x, target, tag=t, phase=phase) for t, x in enumerate(parts)], parts)
+            )
 
         def take(stage: int) -> None:
             source, requests = receives[stage]

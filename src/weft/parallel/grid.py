@@ -160,7 +160,9 @@ def choose(
                 f"replication {replication} does not divide {ranks} ranks. Use one of {', '.join(map(str, _divisors(ranks)))}."
             )
         if grid:
-            raise UserError(f"1.5d takes --replication or --grid, not both ({replication} and {grid}). Drop one.")
+            raise UserError(
+                f"1.5d takes --replication or --grid, not both ({replication} and {grid}). Drop one."
+            )
         sides = (ranks // replication, replication)
     elif grid:
         sides = parse(grid)
@@ -168,14 +170,18 @@ def choose(
         if not chosen.sides:
             raise UserError(f"{strategy} takes no grid, its grid follows from the ranks. Drop --grid {grid}.")
         if len(sides) != chosen.sides:
-            raise UserError(f"{strategy} needs a grid of {chosen.meaning}; {grid} was given. Use --grid {example}.")
+            raise UserError(
+                f"{strategy} needs a grid of {chosen.meaning}; {grid} was given. Use --grid {example}."
+            )
         if Grid(*sides).size != ranks:
             raise UserError(
                 f"{strategy} needs a grid of {chosen.meaning}; {ranks} ranks were given as {grid}. "
                 f"Use --grid {example}, or --ranks {Grid(*sides).size}."
             )
     elif strategy == "grid" and ranks > 1:
-        raise UserError(f"strategy grid needs its grid. Use --grid {'x'.join(map(str, even))}, or --strategy 3d.")
+        raise UserError(
+            f"strategy grid needs its grid. Use --grid {'x'.join(map(str, even))}, or --strategy 3d."
+        )
     return chosen.grid(sides), exchange or chosen.exchange
 
 

@@ -21,18 +21,19 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
+from ..comm.ledger import Traffic, all_gather
 from ..kernels import CSR
 from ..kernels.memory import empty
 from ..kernels.spmm import extremum, extremum_backward, multiply
-from .blocks import Blocks, starts
+from .blocks import Blocks, even_sizes, starts
 from .exchange import Exchange
 
 
 class Columns:
     """Complete rows of one rank ↔ a block of columns of the whole line, along the feature axis.
 
-        split  h_own [|V(i,k,f)|, w]  →  x [|U(i,k)|, |C_f|]
-        join   the way back; each is the other's transpose, so it is also its backward
+    split  h_own [|V(i,k,f)|, w]  →  x [|U(i,k)|, |C_f|]
+    join   the way back; each is the other's transpose, so it is also its backward
     """
 
     def __init__(self, comm: Communicator, blocks: Blocks, rank: int):
@@ -59,9 +60,46 @@ class Columns:
             x.reshape(-1), [r * x.shape[1] for r in self.rows], [own * c for c in columns], phase="join"
         )
         out = empty(own, width, like=x)
-        for begin, part, c in zip(starts(columns), got.split([own * c for c in columns]), columns, strict=True):
+        for begin, part, c in zip(
+            starts(columns), got.split([own * c for c in columns]), columns, strict=True
+        ):
             out[:, begin : begin + c] = part.view(own, c)
         return out
+
+
+class Sliced:
+    """A_j cut by rows among the ranks (i, k, ·), who would all hold the same; whole for one product at a time.
+
+        own slice  [R / feature, C_j]      whole()  [R, C_j], gathered along feature, phase `adjacency`
+
+    CAGNET's `sbcast`: less memory for A, more words each time.
+    """
+
+    def __init__(self, a: CSR, comm: Communicator):
+        self.comm, self.shape = comm, a.shape
+        self.rows = even_sizes(a.shape[0], comm.size)
+        ends = a.indptr[torch.tensor([0, *self.rows]).cumsum(0)]
+        self.sizes = ends.diff().tolist()
+        first = sum(self.rows[: comm.rank])
+        begin, end = int(ends[comm.rank]), int(ends[comm.rank + 1])
+        self.counts = a.counts[first : first + self.rows[comm.rank]].clone()
+        self.indices = a.indices[begin:end].clone()
+        self.values = None if a.values is None else a.values[begin:end].clone()
+        self.arcs = end - begin
+
+    def whole(self) -> CSR:
+        counts = self.comm.all_gather(self.counts, self.rows, phase="adjacency")
+        indices = self.comm.all_gather(self.indices, self.sizes, phase="adjacency")
+        values = (
+            None if self.values is None else self.comm.all_gather(self.values, self.sizes, phase="adjacency")
+        )
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return CSR(indptr, indices, values, self.shape)
+
+    def traffic(self) -> list[Traffic]:
+        """What `whole` moves to this rank."""
+        arrays = [self.rows, self.sizes, *([] if self.values is None else [self.sizes])]
+        return [all_gather(sizes, self.comm.rank) for sizes in arrays]
 
 
 @dataclass
@@ -71,7 +109,7 @@ class Plan:
     columns: Columns
     row: Exchange
     inner: Exchange
-    matrices: list[CSR]
+    matrices: list[CSR | Sliced]
     """A_j for every slab j: [R, C_j]."""
     names: list[Tensor]
     """The vertices that A_j's columns stand for, for the winners of max and min."""
@@ -81,12 +119,17 @@ class Plan:
         """Rows of T for each rank of the inner line; R in all."""
         return self.inner.need_sizes
 
+    def matrix(self, j: int) -> CSR:
+        """A_j, gathered where it lies in slices."""
+        a = self.matrices[j]
+        return a.whole() if isinstance(a, Sliced) else a
+
     def forward(self, h: Tensor) -> Tensor:
         """y_own = (A h)_own."""
         x = self.columns.split(h)
         total: Tensor | None = None
         for j, block in self.row.gather(x):
-            a = self.matrices[j]
+            a = self.matrix(j)
             if total is None:
                 total = multiply(a, block, a.values)
             else:
@@ -100,7 +143,7 @@ class Plan:
         g = self._whole(self.columns.split(dy))
 
         def partial(j: int) -> Tensor:
-            t = self.matrices[j].T
+            t = self.matrix(j).T
             return multiply(t, g, t.values)
 
         dx = self.row.reduce(partial)
@@ -132,7 +175,7 @@ class Plan:
         x = self.columns.split(h)
         best: tuple[Tensor, Tensor] | None = None
         for j, block in self.row.gather(x):
-            a = self.matrices[j]
+            a = self.matrix(j)
             y, arg = extremum(a, block, a.values, largest)
             # -1, where the row is empty, stays; else the local column becomes the vertex it stands for.
             names = self.names[j]
@@ -155,7 +198,7 @@ class Plan:
         arg = self._whole(winner)
 
         def partial(j: int) -> Tensor:
-            t = self.matrices[j].T
+            t = self.matrix(j).T
             return extremum_backward(t, g, arg, t.values, self.names[j])
 
         dx = self.row.reduce(partial)
@@ -166,7 +209,9 @@ def _copy(x: Tensor) -> Tensor:
     return empty(*x.shape, like=x).copy_(x)
 
 
-def _take_better(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...], largest: bool) -> None:
+def _take_better(
+    own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...], largest: bool
+) -> None:
     """Where the incoming candidate wins, it replaces the own one; a tie goes to the smaller vertex."""
     value, winner = own if at is None else (own[0][at], own[1][at])
     candidate, name = incoming

@@ -67,18 +67,28 @@ def _with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
     lacking = (~has).nonzero().ravel()
     row = torch.cat([arcs.row, lacking])
     vertex = torch.cat([arcs.vertex, vertices[lacking]])
-    value = None if arcs.value is None else torch.cat([arcs.value, torch.ones_like(arcs.value[:1]).expand(lacking.numel())])
+    value = (
+        None
+        if arcs.value is None
+        else torch.cat([arcs.value, torch.ones_like(arcs.value[:1]).expand(lacking.numel())])
+    )
     span = int(vertex.max()) + 1 if vertex.numel() else 1
     return Arcs(row, vertex, value).pick(torch.argsort(row * span + vertex, stable=True))
 
 
 def read_normalised(
-    source: Source, vertices: Tensor, how: str, comm: Communicator, own: tuple[int, int], sizes: list[int], place_of: Tensor
+    source: Source,
+    vertices: Tensor,
+    how: str,
+    comm: Communicator,
+    own: tuple[int, int],
+    sizes: list[int],
+    place_of: Tensor,
 ) -> Arcs:
     """Rows of the matrix that `weft.graph.normalise(graph, how)` would give, without making it.
 
-        vertices  the rows wanted;  own = (begin, end) of this rank's among them
-        gcn       needs the degree of every in-neighbour: ranks tell each other theirs, n numbers in all
+    vertices  the rows wanted;  own = (begin, end) of this rank's among them
+    gcn       needs the degree of every in-neighbour: ranks tell each other theirs, n numbers in all
     """
     arcs = read_arcs(source, vertices)
     if how == "none":

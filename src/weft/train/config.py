@@ -87,6 +87,8 @@ class ParallelConfig:
     """How ranks talk: mpi, torch, threads (virtual ranks in one process), or auto."""
     overlap: bool = True
     """Let the next block travel while the current one is multiplied."""
+    move_adjacency: bool = False
+    """Hold A in slices along the feature axis and gather it for every product, where memory is short."""
     stall_seconds: float = 300.0
     """End the run when a rank waits this long for the others."""
 

@@ -41,7 +41,9 @@ def read_run(path: Path) -> SavedRun:
         widths = [int(w) for w in json.loads((path / "summary.json").read_text())["widths"]]
         weights = torch.load(path / "weights.pt", weights_only=True)
     except FileNotFoundError as error:
-        raise UserError(f"{path} has no {Path(error.filename).name}: that run did not end. Train again.") from None
+        raise UserError(
+            f"{path} has no {Path(error.filename).name}: that run did not end. Train again."
+        ) from None
     except (KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError):
         raise UserError(f"the weights or summary in {path} are damaged. Train again.") from None
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
@@ -52,7 +54,9 @@ def read_run(path: Path) -> SavedRun:
 def restore(run: SavedRun, features: int) -> Model:
     """The model of a run with its weights; a UserError where graph, config and weights do not fit."""
     if features != run.widths[0]:
-        raise UserError(f"{run.path} was trained on {run.widths[0]} features, the graph has {features}. Use its graph.")
+        raise UserError(
+            f"{run.path} was trained on {run.widths[0]} features, the graph has {features}. Use its graph."
+        )
     model = build(run.config.model, run.widths[0], run.widths[-1]).to(getattr(torch, run.config.train.dtype))
     wanted = {name: tuple(p.shape) for name, p in model.state_dict().items()}
     given = {name: tuple(p.shape) for name, p in run.weights.items()}
@@ -76,7 +80,9 @@ def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path)
     dtype = getattr(torch, config.train.dtype)
     grid, exchange = choose(options.strategy, comm.size, options.grid, options.replication, options.exchange)
     blocks = assign(source.num_nodes, grid, options.partition, config.train.seed)
-    graph = DistributedGraph.build(source, comm, grid, model.adjacency, exchange, blocks, dtype, options.overlap)
+    graph = DistributedGraph.build(
+        source, comm, grid, model.adjacency, exchange, blocks, dtype, options.overlap, options.move_adjacency
+    )
     x = graph.read(source, "features")
     assert x is not None
     with torch.no_grad():

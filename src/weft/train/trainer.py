@@ -119,7 +119,15 @@ class Trainer:
 
         blocks = assign(source.num_nodes, grid, options.partition, config.train.seed)
         self.A = DistributedGraph.build(
-            source, self.comm, grid, self.model.adjacency, exchange, blocks, dtype, options.overlap
+            source,
+            self.comm,
+            grid,
+            self.model.adjacency,
+            exchange,
+            blocks,
+            dtype,
+            options.overlap,
+            options.move_adjacency,
         )
         self.exchange = exchange
         x, labels = self.A.read(source, "features"), self.A.read(source, "labels")

@@ -74,7 +74,10 @@ def write_trace(watch: StepWatch, path: str) -> None:
     ranks = watch.comm.all_gather_json(watch.events())
     if watch.comm.rank:
         return
-    names = [{"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}} for r in range(len(ranks))]
+    names = [
+        {"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}}
+        for r in range(len(ranks))
+    ]
     try:
         Path(path).write_text(json.dumps({"traceEvents": names + [e for events in ranks for e in events]}))
     except OSError as error:
