@@ -139,7 +139,7 @@ def _say_to(stream: Any) -> Callable[[str], None]:
 
     def say(line: str) -> None:
         text = Text(line)
-        text.stylize("bold", 0, len(line.split()[0]))
+        text.stylize("bold", 0, line.find(" "))  # nothing of a line that is indented
         console.print(text, soft_wrap=True)
 
     return say
