@@ -127,8 +127,8 @@ class Exchange:
     ) -> tuple[Tensor, ...]:
         """`reduce` over anything: `absorb(own, at, incoming)` takes what came for the own rows `at` (None: all).
 
-        *make and send the first part, make the own part while it travels; then stage by stage: make and
-        send the next part, wait for what comes, take it in*
+        *make and send the first part, make the own part while it travels, take in what comes; then stage by
+        stage: make and send, wait, take in*
         """
         sends: list[tuple[list[Request], tuple[Tensor, ...]]] = []
         receives: list[tuple[int, list[Request]]] = []
@@ -153,14 +153,12 @@ class Exchange:
             # Both buffers may be used again.
             receives[stage], sends[stage] = (source, []), ([], ())
 
-        stages = len(self._stages)
-        if stages and self.overlap:
+        # One part under way at a time: two would overlap more, and cost two more buffers (docs/log.md).
+        if self._stages and self.overlap:
             post(0)
         own = partial(self.comm.rank)
-        for stage in range(stages):
-            if not self.overlap:
+        for stage in range(len(self._stages)):
+            if stage or not self.overlap:
                 post(stage)
-            elif stage + 1 < stages:
-                post(stage + 1)
             take(stage)
         return own

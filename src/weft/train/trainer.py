@@ -153,6 +153,7 @@ class Trainer:
         logits = self.model(self.A, self.x, Noise(self.config.train.seed, epoch))
         picked = gather_rows(logits, self.rows["train"], distinct=True)
         loss = loss_sum(picked, self.labels["train"]) / self.counts["train"]
+        del logits, picked  # backward needs neither: one buffer less at its peak
         loss.backward()
         self._sum_gradients()
         self.optimiser.step()
