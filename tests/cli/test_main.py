@@ -256,7 +256,7 @@ BAD_COMMANDS = {
         ("g.weft --features gone.npy", "no file gone.npy. Check the path."),
     ],
     "bench": [
-        ("", "unknown benchmark 'karate'. Known: kernels, epoch."),
+        ("", "unknown benchmark 'karate'. Known: kernels, epoch"),
     ],
 }  # fmt: skip
 LINES = [(command, words, message) for command, lines in BAD_COMMANDS.items() for words, message in lines]

@@ -224,13 +224,11 @@ def test_metrics_are_one_json_object_an_epoch():
         assert line.keys() == {"epoch", "loss", "seconds"} | (evaluated if line["epoch"] % 4 == 0 else set())
 
 
-def test_a_result_is_what_json_promises():
+def test_a_result_names_what_was_measured():
     result = Trainer(small(), config()).fit().as_dict()
-    accuracies = {"train_accuracy", "val_accuracy", "test_accuracy"}
-    assert {"loss", "epoch_seconds", "peak_rss_bytes"} | accuracies <= result.keys()
+    assert {"loss", "train_accuracy", "val_accuracy", "test_accuracy", "epoch_seconds"} <= result.keys()
     assert len(result["loss"]) == 12
-    assert len(result["peak_rss_bytes"]) == 1
-    assert result["peak_rss_bytes"][0] > 10 * 2**20
+    assert result["epoch_seconds"] > 0
 
 
 # What cannot be trained

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"weft {command}",
             usage=f"weft {command} {usage}",
-            description=f"{text}\n\nexamples:\n{examples.rstrip()}",
+            description=f"{_wrapped(text)}\n\nexamples:\n{examples.rstrip()}",
             formatter_class=_Formatter,
             allow_abbrev=False,
         )
@@ -42,6 +43,10 @@ class Parser(argparse.ArgumentParser):
                 raise unknown(f"option of {self.prog}:", word, options)
             raise UserError(f"{self.prog} does not know what to do with {word!r}. See {self.prog} --help.")
         return parsed
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.fill(line, 96) if len(line) > 96 else line for line in text.splitlines())
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
