@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..graph import Graph, Store
 
 _EXAMPLES = """  weft verify cora --strategy 2d --grid 2x2 --ranks 4
-  weft verify sbm:nodes=1009 --strategy grid --grid 3x2x1 --ranks 6 --exchange sparse --dtype float64
+  weft verify karate --strategy grid --grid 3x2x1 --ranks 6 --exchange sparse --dtype float64
   weft verify g.weft --ranks 27 --strategy 3d --engine threads --json"""
 
 
