@@ -15,7 +15,7 @@ NODES, WIDTH = 16_384, 64
 
 
 def units_after_each_epoch(comm: Communicator | None, layers: int) -> list[float]:
-    """Activation-sized buffers of the pool after each of four epochs, without the kept A·X and the loss's rows."""
+    """Activation-sized buffers of the pool after each of four epochs, without A·X and the loss's rows."""
     graph = er(NODES, 8, seed=1, features=WIDTH, classes=WIDTH)
     config = RunConfig()
     config.model.layers, config.model.hidden = layers, WIDTH

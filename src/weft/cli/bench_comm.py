@@ -35,7 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     for row in ratios:
         if (row["operation"], row["bytes"]) in (("all_reduce", 4_000), ("broadcast", 40_000_000)):
             print(
-                f"{row['operation']} of {row['bytes'] / 1000:,.0f} kB: mpi is {row['ratio']:.1f}x as fast as torch"
+                f"{row['operation']} of {row['bytes'] / 1000:,.0f} kB: "
+                f"mpi is {row['ratio']:.1f}x as fast as torch"
             )
     for row in rows:
         if row["operation"] == "wrapper":

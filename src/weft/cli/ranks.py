@@ -134,7 +134,8 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
             raise UserError(told["error"])
         if not Path(told["path"]).exists():
             raise UserError(
-                f"this rank cannot see {told['path']}. Give a .weft store on a file system that all ranks share."
+                f"this rank cannot see {told['path']}. "
+                "Give a .weft store on a file system that all ranks share."
             )
         status = work(comm, open_store(told["path"], verify=False))
         comm.barrier()  # nobody still reads the store when it goes

@@ -24,7 +24,7 @@ def spmm(a: CSR, x: Tensor, values: Tensor | None = None, reduce: str = "sum") -
         x       [columns, w]     or [columns]
         values  [arcs]           in place of a.values; may ask for a gradient
         y       [rows, w]        rows without entries are 0
-        ⊕       sum, mean (by the number of entries), max, min (ties: the smallest j; a j twice in a row is not for these)
+        ⊕       sum, mean (by the number of entries), max, min (ties: the smallest j; no j twice in a row)
 
         forward   y  = A x
         backward  dx = Aᵀ dy,  dvalues = dy xᵀ at A's entries;  max and min: to the winner alone

@@ -24,7 +24,7 @@ def _bias(outputs: int, wanted: bool) -> nn.Parameter | None:
 
 
 def _narrower(weight: Tensor, fixed: bool, grad: bool, times: int = 1) -> list[Move]:
-    """The moves of a layer that aggregates the narrower of h and h W; `grad`: whether h asks for a gradient."""
+    """The moves of a layer that aggregates the narrower of h and h W; `grad`: whether h wants a gradient."""
     inputs, outputs = weight.shape
     if fixed:
         return []

@@ -108,8 +108,9 @@ class Model(nn.Module):
         [Move(width=16, backward=True, winners=False), Move(width=4, backward=True, winners=False)]
         """
         found: list[Move] = []
-        for l, layer in enumerate(self.layers):
-            found += layer.moves(fixed=l == 0 and not self.input_dropout, grad=l > 0)  # type: ignore[operator]
+        for depth, layer in enumerate(self.layers):
+            fixed = depth == 0 and not self.input_dropout
+            found += layer.moves(fixed=fixed, grad=depth > 0)  # type: ignore[operator]
         return found
 
     def first_parameters(self) -> list[nn.Parameter]:

@@ -76,7 +76,7 @@ class ParallelConfig:
     strategy: str = "1d"
     """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature or grid."""
     grid: str = ""
-    """Its grid: row x feature for 2d, row x inner for 1.5d and a-stationary, row x inner x feature for 3d, grid."""
+    """Its grid: row x feature (2d), row x inner (1.5d, a-stationary), row x inner x feature (3d, grid)."""
     replication: int = 0
     """Copies of each block of rows in 1.5d; must divide the number of ranks."""
     exchange: str = ""

@@ -202,7 +202,7 @@ class Trainer:
         return out
 
     def _stop_on_interrupt(self) -> Callable[[], object]:
-        """Ctrl-C asks to stop after the present epoch, a second one stops at once; returns how to undo that."""
+        """Ctrl-C asks to stop after this epoch, a second one stops at once; returns how to undo that."""
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
 
