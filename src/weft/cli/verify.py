@@ -57,7 +57,8 @@ def verify(comm: Communicator, source: Graph | Store, config: RunConfig, as_json
         if as_json:
             print(json.dumps({
                 "max_relative_difference": largest, "equal": equal, "tolerance": tolerance,
-                "differences": rows, "strategy": config.parallel.strategy, "ranks": comm.size, "epochs": config.train.epochs,
+                "differences": rows, "strategy": config.parallel.strategy, "ranks": comm.size,
+                "epochs": config.train.epochs,
             }), flush=True)  # fmt: skip
         else:
             width = max(map(len, rows))
@@ -65,5 +66,6 @@ def verify(comm: Communicator, source: Graph | Store, config: RunConfig, as_json
                 print(f"{name:<{width}}  {value:.1e}  {'ok' if value <= tolerance else 'DIFFERS'}")
             word = "equal" if equal else "NOT equal"
             print(f"{word} to the serial run within {tolerance:g}: "
-                  f"{config.parallel.strategy} on {comm.size} ranks, {config.train.epochs} epochs, {config.train.dtype}", flush=True)  # fmt: skip
+                  f"{config.parallel.strategy} on {comm.size} ranks, "
+                  f"{config.train.epochs} epochs, {config.train.dtype}", flush=True)  # fmt: skip
     return 0 if equal else 1
