@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -71,6 +72,13 @@ class DistributedGraph:
         if exchange not in ("dense", "sparse"):
             raise unknown("exchange", exchange, ["dense", "sparse"])
         blocks = Blocks.even(source.num_nodes, grid) if blocks is None else blocks
+        if blocks.grid != grid:
+            raise UserError(f"the blocks are for grid {blocks.grid}, this is {grid}. Make them for this grid.")
+        if blocks.order.numel() != source.num_nodes:
+            raise UserError(
+                f"the blocks are those of {blocks.order.numel()} vertices, the graph has {source.num_nodes}. "
+                "Make them for this graph."
+            )
         i, k, _ = grid.place(comm.rank)
         slab, own = blocks.slab(i), blocks.own(comm.rank)
         arcs = read_normalised(
@@ -141,9 +149,9 @@ class DistributedGraph:
 
     def collect(self, x: Tensor) -> Tensor:
         """The global tensor of everybody's rows, on every rank. [n_own, ...] → [n, ...]."""
-        flat = x.detach().reshape(x.shape[0], -1).contiguous()
-        width = flat.shape[1]
-        got = self.comm.all_gather(flat.view(-1), [s * width for s in self.blocks.sizes], phase="collect")
+        width = math.prod(x.shape[1:])  # not from the elements: a rank may have no rows
+        flat = x.detach().reshape(-1)
+        got = self.comm.all_gather(flat, [s * width for s in self.blocks.sizes], phase="collect")
         out = torch.empty_like(got).view(self.num_nodes, width)
         out[self.blocks.order] = got.view(self.num_nodes, width)
         return out.view(self.num_nodes, *x.shape[1:])

@@ -216,8 +216,9 @@ def _take_better(
     value, winner = own if at is None else (own[0][at], own[1][at])
     candidate, name = incoming
     beats = (candidate > value) if largest else (candidate < value)
+    # NaN beats every number, as on one device; it equals nothing, so it is matched by being NaN.
     beats |= candidate.isnan() & ~value.isnan()
-    ties = (candidate == value) & (name < winner)
+    ties = ((candidate == value) | (candidate.isnan() & value.isnan())) & (name < winner)
     take = (name >= 0) & ((winner < 0) | beats | ties)
     value, winner = torch.where(take, candidate, value), torch.where(take, name, winner)
     if at is None:

@@ -67,11 +67,9 @@ def _with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
     lacking = (~has).nonzero().ravel()
     row = torch.cat([arcs.row, lacking])
     vertex = torch.cat([arcs.vertex, vertices[lacking]])
-    value = (
-        None
-        if arcs.value is None
-        else torch.cat([arcs.value, torch.ones_like(arcs.value[:1]).expand(lacking.numel())])
-    )
+    value = arcs.value
+    if value is not None:
+        value = torch.cat([value, value.new_ones(lacking.numel())])
     span = int(vertex.max()) + 1 if vertex.numel() else 1
     return Arcs(row, vertex, value).pick(torch.argsort(row * span + vertex, stable=True))
 

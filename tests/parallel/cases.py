@@ -1,0 +1,180 @@
+"""Graphs, the dense serial answer, and the check that a grid gives it with the predicted words.
+
+Ranks that are processes load this file by itself: it imports nothing of its neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.comm import Communicator, Ledger
+from weft.graph import Graph, normalise
+from weft.parallel import Blocks, DistributedGraph, Grid
+
+Shape = tuple[int, int, int]
+PHASES = ("split", "gather", "reduce", "join")
+
+
+def factorisations(ranks: int) -> list[Shape]:
+    """Every row × inner × feature with this product.
+
+    >>> factorisations(3)
+    [(1, 1, 3), (1, 3, 1), (3, 1, 1)]
+    """
+    sides = [d for d in range(1, ranks + 1) if ranks % d == 0]
+    return [(r, k, ranks // (r * k)) for r in sides for k in sides if ranks % (r * k) == 0]
+
+
+@functools.cache
+def directed(n: int, weighted: bool = False, degree: int = 4, seed: int = 0) -> Graph:
+    """A directed graph: rows of very different length, every fifth empty, some loops, a hub."""
+    g = torch.Generator().manual_seed(1000 * n + seed)
+    source = torch.randint(n, (degree * n,), generator=g)
+    target = torch.randint(n, (degree * n,), generator=g)
+    target = torch.where(torch.rand(degree * n, generator=g) < 0.2, 1 % n, target)
+    keep = target % 5 != 3
+    source, target = source[keep], target[keep]
+    values = torch.rand(source.numel(), generator=g, dtype=torch.float64) + 0.5 if weighted else None
+    return Graph.from_arcs(source, target, n, values)
+
+
+@functools.cache
+def dense(graph: Graph, how: str) -> tuple[Tensor, Tensor]:
+    """(A, where it has entries), [n, n], by the graph room's own normalisation."""
+    made = normalise(graph, how, torch.float64)
+    n = made.num_nodes
+    a, there = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, n, dtype=torch.bool)
+    a[made.rows, made.indices.long()] = 1.0 if made.weights is None else made.weights.double()
+    there[made.rows, made.indices.long()] = True
+    return a, there
+
+
+def serial(graph: Graph, how: str, reduce: str, h: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """(y, dh) of y[i] = ⊕_j a_ij h[j] by dense algebra; of equal winners the smallest vertex takes all."""
+    a, there = dense(graph, how)
+    if reduce in ("sum", "mean"):
+        m = a if reduce == "sum" else a / there.sum(1, keepdim=True).clamp(min=1)
+        return m @ h, m.T @ dy
+    sign = 1.0 if reduce == "max" else -1.0
+    terms = torch.where(there[:, :, None], sign * a[:, :, None] * h[None], -torch.inf)
+    best = terms.amax(1)
+    n = a.shape[0]
+    names = torch.arange(n)[None, :, None]
+    winner = torch.where((terms == best[:, None]) & there[:, :, None], names, n).amin(1)
+    takes = names == winner[:, None]
+    y = torch.where(there.any(1)[:, None], sign * best, 0.0)
+    return y, (takes * a[:, :, None] * dy[:, None]).sum(0)
+
+
+def numbers(n: int, width: int, seed: int = 0, ties: bool = False) -> Tensor:
+    """[n, width] float64; with ties small whole numbers, half of them 0, as after a ReLU."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, width, generator=g, dtype=torch.float64)
+    return (2 * x).round().clamp(min=0) if ties else x
+
+
+@functools.cache
+def problem(n: int, weighted: bool, how: str, reduce: str, width: int) -> tuple[Tensor, ...]:
+    """(h, dy, y, dh) of one serial product."""
+    h, dy = numbers(n, width, seed=1, ties=reduce in ("max", "min")), numbers(n, width, seed=2)
+    return h, dy, *serial(directed(n, weighted), how, reduce, h, dy)
+
+
+def received(books: Ledger) -> tuple[dict[str, int], dict[str, int]]:
+    """(words, messages) by phase, without phases in which nothing came."""
+    lines = {phase: line for phase, line in books.as_dict().items() if line["words"] or line["messages"]}
+    return (
+        {phase: int(line["words"]) for phase, line in lines.items()},
+        {phase: int(line["messages"]) for phase, line in lines.items()},
+    )
+
+
+def owners(kind: str, n: int, grid: Grid) -> Blocks | None:
+    """even (None: the default), random, or lumps: few owners, many ranks without a vertex."""
+    if kind == "even":
+        return None
+    if kind == "random":
+        return Blocks.even(n, grid, seed=3)
+    vertices = torch.arange(n)
+    return Blocks.of_parts((vertices * vertices + 2) % 7 * grid.size // 8, grid)
+
+
+def close(ours: Tensor, theirs: Tensor, what: object) -> None:
+    """Float64 sums in another order: a few units in the last place of the largest number."""
+    assert ours.shape == theirs.shape, what
+    if theirs.numel():
+        scale = max(1.0, float(theirs.abs().max()))
+        assert float((ours - theirs).abs().max()) <= 1e-12 * scale, what
+
+
+def check(
+    comm: Communicator,
+    shape: Sequence[int],
+    exchange: str,
+    how: str,
+    reductions: Iterable[str],
+    n: int,
+    width: int,
+    weighted: bool,
+    parts: str,
+    overlap: bool,
+) -> None:
+    """On this rank: values, gradients, words and messages are those of the serial product and the formulas."""
+    grid, graph = Grid(*shape), directed(n, weighted)
+    a = DistributedGraph.build(
+        graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap
+    )
+    for reduce in reductions:
+        what = (shape, exchange, how, reduce, n, width, weighted, parts, overlap, comm.rank)
+        extremum = reduce in ("max", "min")
+        h, dy, want, want_dh = problem(n, weighted, how, reduce, width)
+        if reduce == "mean":
+            a._degrees()  # counted once and kept: its messages are not a propagation's
+        own = a.own(h).requires_grad_()
+        with Ledger(comm) as books:
+            y = a.aggregate(own, reduce)
+            y.backward(a.own(dy))
+        close(y.detach(), a.own(want), ("forward", *what))
+        assert own.grad is not None
+        close(own.grad, a.own(want_dh), ("backward", *what))
+        foretold = a.predict([width], winners=extremum)
+        assert received(books) == (foretold.words, foretold.messages), ("words", *what)
+        assert foretold.words.keys() <= set(PHASES)
+
+
+def check_all(comm: Communicator, cases: Sequence[Sequence[Any]]) -> int:
+    """Many checks in one launch; how many."""
+    torch.set_num_threads(1)
+    for case in cases:
+        check(comm, *case)
+    return len(cases)
+
+
+ALL = ("sum", "mean", "max", "min")
+
+
+def cases_of(shape: Shape, n: int = 31, width: int = 5) -> list[tuple[Any, ...]]:
+    """What a grid is put to: both exchanges, all norms and reductions, weights, empty ranks, no overlap."""
+    return [
+        (shape, exchange, how, reductions, n, columns, weighted, parts, overlap)
+        for exchange in ("dense", "sparse")
+        for how, reductions, columns, weighted, parts, overlap in (
+            ("gcn", ("sum",), width, False, "random", True),
+            ("mean", ("sum", "max"), width, True, "even", True),
+            ("none", ALL, width, False, "lumps", True),
+            ("none", ALL, 1, True, "random", False),
+        )
+    ]
+
+
+def brief_cases_of(shape: Shape, n: int = 31, width: int = 5) -> list[tuple[Any, ...]]:
+    """The same in short, for grids of many virtual ranks."""
+    return [
+        (shape, "dense", "gcn", ("sum", "max"), n, width, True, "even", True),
+        (shape, "sparse", "none", ("sum", "min"), n, width, False, "lumps", True),
+    ]
