@@ -124,7 +124,7 @@ def check(
     parts: str,
     overlap: bool,
 ) -> None:
-    """On this rank: values, gradients, words and messages are those of the serial product and the formulas."""
+    """On this rank: values and gradients of the serial product, words and messages of the formulas."""
     grid, graph = Grid(*shape), directed(n, weighted)
     a = DistributedGraph.build(
         graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap

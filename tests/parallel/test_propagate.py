@@ -14,9 +14,21 @@ from weft.parallel import Blocks, DistributedGraph, Grid
 from weft.parallel.propagate import Columns
 
 from .cases import (
-    ALL, Shape, brief_cases_of, cases_of, check, check_all, close, dense, directed, factorisations, numbers,
-    problem, received, serial,
-)  # fmt: skip
+    ALL,
+    Shape,
+    brief_cases_of,
+    cases_of,
+    check,
+    check_all,
+    close,
+    dense,
+    directed,
+    factorisations,
+    numbers,
+    problem,
+    received,
+    serial,
+)
 
 SMALL, LARGE = (1, 2, 3, 4, 6), (8, 9, 12, 16, 27)
 """Every factorisation of these is tried; the large ones in full only in the slow tests."""
@@ -329,7 +341,7 @@ def test_an_unknown_reduction_and_a_wrong_h_are_refused():
         a = DistributedGraph.build(directed(13), comm, Grid(2))
         with pytest.raises(UserError, match=r"unknown reduction 'maximum'\. Did you mean 'max'\?"):
             a.aggregate(a.own(torch.ones(13, 2)), "maximum")
-        with pytest.raises(ValueError, match="this rank owns . vertices, h is"):
+        with pytest.raises(ValueError, match=r"this rank owns \d vertices, h is"):
             a @ torch.ones(13, 2)
 
     run_ranks(work, 2, "threads")

@@ -64,7 +64,8 @@ class Blocks:
         if parts.numel() and not 0 <= int(parts.min()) <= int(parts.max()) < grid.size:
             wild = int(parts.min()) if int(parts.min()) < 0 else int(parts.max())
             raise UserError(
-                f"the partition has part {wild}, but {grid.size} ranks have 0 to {grid.size - 1}."
+                f"the partition has part {wild}, but {grid.size} ranks have 0 to {grid.size - 1}. "
+                f"Make it with --parts {grid.size}."
             )
         sizes = torch.bincount(parts.long(), minlength=grid.size).tolist()
         return cls(grid, torch.argsort(parts, stable=True), sizes)

@@ -73,13 +73,15 @@ class DistributedGraph:
             raise unknown("exchange", exchange, ["dense", "sparse"])
         blocks = Blocks.even(source.num_nodes, grid) if blocks is None else blocks
         if blocks.grid != grid:
-            raise UserError(f"the blocks are for grid {blocks.grid}, this is {grid}. Make them for this grid.")
+            raise UserError(
+                f"the blocks are for grid {blocks.grid}, this is {grid}. Make them for this grid."
+            )
         if blocks.order.numel() != source.num_nodes:
             raise UserError(
                 f"the blocks are those of {blocks.order.numel()} vertices, the graph has {source.num_nodes}. "
                 "Make them for this graph."
             )
-        i, k, _ = grid.place(comm.rank)
+        i, _, _ = grid.place(comm.rank)
         slab, own = blocks.slab(i), blocks.own(comm.rank)
         arcs = read_normalised(
             source, blocks.order[slab[0] : slab[1]], how, comm,
