@@ -23,6 +23,12 @@ COMMANDS = {
 """Command → one line. Each lives in `weft/cli/<command>.py` as `run(arguments) -> exit status`."""
 
 
+# torch's idle OpenMP workers spin for milliseconds by default, and take the core from whoever has work:
+# on a busy machine an epoch then takes many times as long. A short spin keeps the gain without the harm
+# (docs/log.md). It must be set before torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The `weft` command. A user's mistake is one line on standard error and exit status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
