@@ -17,7 +17,7 @@ from weft.graph import Graph, normalise
 from weft.parallel import Blocks, DistributedGraph, Grid
 
 Shape = tuple[int, int, int]
-PHASES = ("split", "gather", "reduce", "join")
+PHASES = ("split", "gather", "reduce", "join", "adjacency")
 
 
 def factorisations(ranks: int) -> list[Shape]:
@@ -123,14 +123,15 @@ def check(
     weighted: bool,
     parts: str,
     overlap: bool,
+    move_adjacency: bool = False,
 ) -> None:
     """On this rank: values and gradients of the serial product, words and messages of the formulas."""
     grid, graph = Grid(*shape), directed(n, weighted)
     a = DistributedGraph.build(
-        graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap
+        graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap, move_adjacency
     )
     for reduce in reductions:
-        what = (shape, exchange, how, reduce, n, width, weighted, parts, overlap, comm.rank)
+        what = (shape, exchange, how, reduce, n, width, weighted, parts, overlap, move_adjacency, comm.rank)
         extremum = reduce in ("max", "min")
         h, dy, want, want_dh = problem(n, weighted, how, reduce, width)
         if reduce == "mean":
@@ -159,8 +160,15 @@ ALL = ("sum", "mean", "max", "min")
 
 
 def cases_of(shape: Shape, n: int = 31, width: int = 5) -> list[tuple[Any, ...]]:
-    """What a grid is put to: both exchanges, all norms and reductions, weights, empty ranks, no overlap."""
-    return [
+    """What a grid is put to: both exchanges, all norms and reductions, weights, empty ranks, no overlap.
+
+    With features cut, also A in slices that are gathered for every product.
+    """
+    slices = [
+        (shape, "dense", "none", ("sum", "mean", "max"), n, width, False, "lumps", True, True),
+        (shape, "sparse", "gcn", ("sum", "min"), n, width, True, "random", False, True),
+    ]
+    return (slices if shape[2] > 1 else []) + [
         (shape, exchange, how, reductions, n, columns, weighted, parts, overlap)
         for exchange in ("dense", "sparse")
         for how, reductions, columns, weighted, parts, overlap in (

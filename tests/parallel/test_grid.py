@@ -96,32 +96,37 @@ def test_sides_mean_what_the_strategy_says():
     assert parse("7") == (7,)
 
 
-MISTAKES = {
-    "2d needs a grid of row x feature; 6 ranks were given as 4x2. Use --grid 3x2, or --ranks 8.": (
-        "2d", 6, "4x2"
+MISTAKES: list[tuple[tuple, str]] = [
+    (
+        ("2d", 6, "4x2"),
+        "2d needs a grid of row x feature; 6 ranks were given as 4x2. Use --grid 3x2, or --ranks 8.",
     ),
-    "grid needs a grid of row x inner x feature; 8 ranks were given as 3x3x1. Use --grid 2x2x2, or --ranks 9.": (
-        "grid", 8, "3x3x1"
+    (
+        ("grid", 8, "3x3x1"),
+        "grid needs a grid of row x inner x feature; 8 ranks were given as 3x3x1. "
+        "Use --grid 2x2x2, or --ranks 9.",
     ),
-    "2d needs a grid of row x feature; 2x2x2 was given. Use --grid 4x2.": ("2d", 8, "2x2x2"),
-    "1d takes no grid, its grid follows from the ranks. Drop --grid 4x2.": ("1d", 8, "4x2"),
-    "replication 3 does not divide 8 ranks. Use one of 1, 2, 4, 8.": ("1.5d", 8, "", 3),
-    "replication -2 does not divide 8 ranks. Use one of 1, 2, 4, 8.": ("1.5d", 8, "", -2),
-    "1.5d takes --replication or --grid, not both (2 and 4x2). Drop one.": ("1.5d", 8, "4x2", 2),
-    "--replication is for 1.5d, the strategy is 2d. Use --strategy 1.5d.": ("2d", 8, "", 2),
-    "strategy grid needs its grid. Use --grid 2x2x2, or --strategy 3d.": ("grid", 8),
-    "grid '4y2' is not numbers with x between. Write --grid 4x2x2.": ("2d", 8, "4y2"),
-    "grid '0x8' has a side below 1. Write --grid 4x2x2.": ("2d", 8, "0x8"),
-    "0 ranks were asked for. Use --ranks 1 or more.": ("1d", 0),
-    "unknown exchange 'spars'. Did you mean 'sparse'? Known: dense, sparse.": ("1d", 4, "", 0, "spars"),
-    "unknown strategy '2.5d'. Did you mean '1.5d'? Known: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature, grid.": (
-        "2.5d", 4
+    (("2d", 8, "2x2x2"), "2d needs a grid of row x feature; 2x2x2 was given. Use --grid 4x2."),
+    (("1d", 8, "4x2"), "1d takes no grid, its grid follows from the ranks. Drop --grid 4x2."),
+    (("1.5d", 8, "", 3), "replication 3 does not divide 8 ranks. Use one of 1, 2, 4, 8."),
+    (("1.5d", 8, "", -2), "replication -2 does not divide 8 ranks. Use one of 1, 2, 4, 8."),
+    (("1.5d", 8, "4x2", 2), "1.5d takes --replication or --grid, not both (2 and 4x2). Drop one."),
+    (("2d", 8, "", 2), "--replication is for 1.5d, the strategy is 2d. Use --strategy 1.5d."),
+    (("grid", 8), "strategy grid needs its grid. Use --grid 2x2x2, or --strategy 3d."),
+    (("2d", 8, "4y2"), "grid '4y2' is not numbers with x between. Write --grid 4x2x2."),
+    (("2d", 8, "0x8"), "grid '0x8' has a side below 1. Write --grid 4x2x2."),
+    (("1d", 0), "0 ranks were asked for. Use --ranks 1 or more."),
+    (("1d", 4, "", 0, "spars"), "unknown exchange 'spars'. Did you mean 'sparse'? Known: dense, sparse."),
+    (
+        ("2.5d", 4),
+        "unknown strategy '2.5d'. Did you mean '1.5d'? "
+        "Known: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature, grid.",
     ),
-}  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("message", MISTAKES)
-def test_a_mistake_is_one_line_with_the_remedy(message):
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
+def test_a_mistake_is_one_line_with_the_remedy(arguments, message):
     with pytest.raises(UserError) as caught:
-        choose(*MISTAKES[message])
+        choose(*arguments)
     assert str(caught.value) == message
