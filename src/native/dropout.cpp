@@ -83,7 +83,10 @@ void dropout(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows
             out[c + t] = word[t] >= threshold && !(v <= V(0)) ? v : V(0);
           }
         else
-          for (int t = 0; t < n; ++t) out[c + t] = word[t] >= threshold ? in[c + t] * scale : V(0);
+          for (int t = 0; t < n; ++t) {
+            const V v = in[c + t] * scale;  // before the choice: a choice of values needs no branch
+            out[c + t] = word[t] >= threshold ? v : V(0);
+          }
       }
     }
   });
