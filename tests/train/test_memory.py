@@ -7,9 +7,10 @@ import gc
 import pytest
 
 from weft.comm import Communicator, run_ranks
-from weft.graph import er
+from weft.graph import er, open_store, write_store
 from weft.kernels import pool
 from weft.train import RunConfig, Trainer
+from weft.train.trainer import peak_rss_bytes
 
 NODES, WIDTH = 16_384, 64
 
@@ -50,3 +51,28 @@ def test_each_of_two_mpi_ranks_needs_l_plus_3_buffers_of_half_the_rows():
         for layers, units in zip((2, 4, 8), rank, strict=True):
             assert layers - 1 < units[-1] <= layers + 3.01, (layers, units)
             assert units[1] == units[-1], "an epoch after the first asked for memory"
+
+
+def growth(comm: Communicator, path: str) -> int:
+    """How much the peak memory of a rank grows when it trains on its share of a store."""
+    config = RunConfig()
+    config.model.hidden = 8
+    # What every rank loads on first use, whatever the graph, is not what is asked about.
+    Trainer(er(100, 4, seed=0, features=8, classes=4), config, comm).step(1)
+    before = peak_rss_bytes()
+    trainer = Trainer(open_store(path, verify=False), config, comm)
+    for epoch in (1, 2):
+        trainer.step(epoch)
+    return peak_rss_bytes() - before
+
+
+@pytest.mark.slow
+def test_no_rank_of_eight_holds_the_whole_graph_or_the_whole_h(tmp_path):
+    pytest.importorskip("mpi4py", reason="the extra mpi is not installed")
+    graph = er(40_000, 50, seed=1, features=1200, classes=4)
+    path = write_store(graph, tmp_path / "g.weft")
+    whole = path.stat().st_size
+    # Its share of X and of A·X is a quarter of X; scratch of reading and normalising its arcs comes on top.
+    assert max(run_ranks(growth, 8, "mpi", str(path), stall_seconds=200)) < whole / 2
+    (alone,) = run_ranks(growth, 1, "mpi", str(path), stall_seconds=200)
+    assert alone > whole  # the measure does measure: one rank holds all of it

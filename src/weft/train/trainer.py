@@ -67,6 +67,7 @@ class Result:
         mine = {
             "words": self.moved.words, "messages": self.moved.messages, "predicted_words": predicted.words,
             "peak_rss_bytes": peak_rss_bytes(), "arcs": trainer.A.arcs, "buffer_bytes": pool.bytes,
+            "idle_rss_bytes": trainer.idle_rss_bytes,
             "time": self.watch.seconds() if self.watch else {},
         }  # fmt: skip
         ranks = comm.all_gather_json(mine)
@@ -81,6 +82,7 @@ class Result:
             "strategy": trainer.config.parallel.strategy, "grid": list(trainer.A.grid.shape),
             "exchange": trainer.exchange, "ranks": comm.size, "widths": trainer.model.widths, **by_phase,
             "peak_rss_bytes": [rank["peak_rss_bytes"] for rank in ranks],
+            "idle_rss_bytes": [rank["idle_rss_bytes"] for rank in ranks],
             "arcs_per_rank": [rank["arcs"] for rank in ranks],
             "buffer_bytes": [rank["buffer_bytes"] for rank in ranks],
             "time": {
@@ -106,6 +108,7 @@ class Trainer:
             check_trainable(source, config)
         self.config = config
         self.comm = comm or single()
+        self.idle_rss_bytes = peak_rss_bytes()
         options = config.parallel
         grid, exchange = choose(
             options.strategy, self.comm.size, options.grid, options.replication, options.exchange
