@@ -72,7 +72,7 @@ def test_no_rank_of_eight_holds_the_whole_graph_or_the_whole_h(tmp_path):
     graph = er(40_000, 50, seed=1, features=1200, classes=4)
     path = write_store(graph, tmp_path / "g.weft")
     whole = path.stat().st_size
-    # Its share of X and of A·X is a quarter of X; scratch of reading and normalising its arcs comes on top.
-    assert max(run_ranks(growth, 8, "mpi", str(path), stall_seconds=200)) < whole / 2
+    # Its share of X and of A·X, and two blocks on their way, are half of X; scratch of reading comes on top.
+    assert max(run_ranks(growth, 8, "mpi", str(path), stall_seconds=200)) < whole * 2 / 3
     (alone,) = run_ranks(growth, 1, "mpi", str(path), stall_seconds=200)
     assert alone > whole  # the measure does measure: one rank holds all of it

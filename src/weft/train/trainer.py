@@ -325,7 +325,8 @@ def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> T
         raise unknown("feature_norm", how, ["auto", "row", "none"])
     if how == "auto":
         # Bags of words: nothing negative, most entries 0.
-        facts = torch.tensor([int((x < 0).sum()), x.numel() - int(x.count_nonzero()), x.numel()])
+        negatives = int(x.numel() > 0 and float(x.min()) < 0)
+        facts = torch.tensor([negatives, x.numel() - int(x.count_nonzero()), x.numel()])
         if comm is not None:
             facts = comm.all_reduce(facts, phase="plan")
         negative, zeros, entries = facts.tolist()
