@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, unknown
-from . import bench_comm
+from . import bench_comm, bench_words
 from .options import Parser, whole_number
 
 _DEFAULT = "kronecker:scale=17,degree=30"
 
 
 def run(arguments: Sequence[str]) -> int:
-    benches = {"kernels": _kernels, "epoch": _epoch, "comm": bench_comm.run}
+    benches = {"kernels": _kernels, "epoch": _epoch, "comm": bench_comm.run, "words": bench_words.run}
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: weft bench {kernels,epoch,comm} [--help]\n\n"
+        print("usage: weft bench {kernels,epoch,comm,words} [--help]\n\n"
               "  kernels  SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
               "  epoch    whole training epochs against PyG: seconds and peak memory\n"
-              "  comm     latency and bandwidth of every operation on every engine")  # fmt: skip
+              "  comm     latency and bandwidth of every operation on every engine\n"
+              "  words    what every algorithm moves, beside the papers' formulas")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)
@@ -125,7 +126,7 @@ def _table(title: str, heads: list[str], rows: list[list[Any]]) -> None:
 
     table = Table(title=Text(title), title_justify="left")
     for head in heads:
-        table.add_column(head, justify="left" if head in ("operator", "contender") else "right")
+        table.add_column(head, justify="left" if head in ("operator", "contender", "algorithm") else "right")
     for row in rows:
         table.add_row(*map(str, row))
     Console().print(table)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .kept import Kept, repeat
 
 
 @dataclass(eq=False)
@@ -35,7 +36,7 @@ class CSR:
     shape: tuple[int, int]
     rows: Tensor | None = None
     """The global number of each row; None: row r is vertex r."""
-    _kept: dict[object, tuple[Tensor, int, Tensor]] = field(default_factory=dict, repr=False)
+    _kept: Kept = field(default_factory=Kept, repr=False)
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
@@ -107,7 +108,13 @@ class CSR:
                 return self
         transpose = CSR.__new__(CSR)
         transpose.__dict__.update(
-            indptr=indptr, indices=indices, values=values, shape=self.shape[::-1], rows=None, _kept={}, T=self
+            indptr=indptr,
+            indices=indices,
+            values=values,
+            shape=self.shape[::-1],
+            rows=None,
+            _kept=Kept(),
+            T=self,
         )
         return transpose
 
@@ -132,11 +139,4 @@ class CSR:
 
     def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
         """`aggregate(x)`, `hops` times over, of an x that does not change: computed on first use and kept."""
-        kept = self._kept.get((reduce, hops))
-        if kept is None or kept[0] is not x or kept[1] != x._version:
-            with torch.no_grad():
-                y = x
-                for _ in range(hops):
-                    y = self.aggregate(y, reduce)
-            kept = self._kept[reduce, hops] = (x, x._version, y)
-        return kept[2]
+        return self._kept.get((reduce, hops), x, lambda: repeat(lambda y: self.aggregate(y, reduce), x, hops))

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..kernels import CSR
+from ..kernels.kept import Kept, repeat
 from .blocks import Blocks
 from .exchange import Exchange
 from .grid import Grid
@@ -40,7 +41,7 @@ class DistributedGraph:
     def __init__(self, comm: Communicator, blocks: Blocks, plan: Plan, rows: Tensor, arcs: int):
         self.comm, self.blocks, self.plan, self.rows, self.arcs = comm, blocks, plan, rows, arcs
         self.num_nodes = blocks.order.numel()
-        self._kept: dict[tuple[str, int], tuple[Tensor, int, Tensor]] = {}
+        self._kept = Kept()
         self._counts: Tensor | None = None
 
     @property
@@ -103,7 +104,7 @@ class DistributedGraph:
         """A h. [n_own, w] → [n_own, w]."""
         if h.dim() != 2 or h.shape[0] != self.rows.numel():
             raise ValueError(f"this rank owns {self.rows.numel()} vertices, h is {tuple(h.shape)}")
-        return Propagate.apply(h, self.plan)  # type: ignore[no-any-return]
+        return Propagate.apply(h, self.plan)
 
     def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
         """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min."""
@@ -112,19 +113,12 @@ class DistributedGraph:
         if reduce == "mean":
             return self.propagate(h) / self._degrees().clamp(min=1).to(h.dtype)
         if reduce in ("max", "min"):
-            return PropagateExtremum.apply(h, self.plan, reduce == "max")  # type: ignore[no-any-return]
+            return PropagateExtremum.apply(h, self.plan, reduce == "max")
         raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
 
     def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
         """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
-        kept = self._kept.get((reduce, hops))
-        if kept is None or kept[0] is not x or kept[1] != x._version:
-            with torch.no_grad():
-                y = x
-                for _ in range(hops):
-                    y = self.aggregate(y, reduce)
-            kept = self._kept[reduce, hops] = (x, x._version, y)
-        return kept[2]
+        return self._kept.get((reduce, hops), x, lambda: repeat(lambda y: self.aggregate(y, reduce), x, hops))
 
     def _degrees(self) -> Tensor:
         """Entries of each own row, [n_own, 1], whoever holds them."""
@@ -234,7 +228,8 @@ def _plan(
     total = sum(pieces)
 
     index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
-    matrices, names, columns_read = [], [], []
+    matrices: list[CSR | Sliced] = []
+    names, columns_read = [], []
     for j, (begin, end) in enumerate(unions):
         here = slab_of == j
         column, width = place[here] - begin, end - begin

@@ -54,7 +54,7 @@ class Exchange:
         self.give_sizes = [sizes[comm.rank]] * comm.size
         if need is not None and comm.size > 1:
             self._plan(need)
-        # Stage s: give to the rank s to the right, take from the rank s to the left. All links are busy at once.
+        # Stage s: give to the rank s to the right, take from the rank s to the left: all links are busy.
         me, size = comm.rank, comm.size
         self._stages = [((me + s) % size, (me - s) % size) for s in range(1, size)]
 
@@ -125,7 +125,7 @@ class Exchange:
         absorb: Callable[[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]], None],
         phase: str = "reduce",
     ) -> tuple[Tensor, ...]:
-        """`reduce` over anything: `absorb(own, at, incoming)` takes what came for the own rows `at` (None: all).
+        """`reduce` over anything: `absorb(own, at, incoming)` takes in what came for own rows `at` (None: all).
 
         *make and send the first part, make the own part while it travels, take in what comes; then stage by
         stage: make and send, wait, take in*

@@ -141,7 +141,7 @@ def choose(
     >>> choose("2d", 6, grid="4x2")
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: 2d needs a grid of row x feature; 6 ranks were given as 4x2. Use --grid 3x2, or --ranks 8.
+    weft.errors.UserError: 2d needs a grid of row x feature; 6 ranks were given as 4x2. Use --grid 3x2, ...
     """
     if strategy not in STRATEGIES:
         raise unknown("strategy", strategy, STRATEGIES)
@@ -156,8 +156,9 @@ def choose(
         raise UserError(f"--replication is for 1.5d, the strategy is {strategy}. Use --strategy 1.5d.")
     if replication:
         if replication < 0 or ranks % replication:
+            divisors = ", ".join(map(str, _divisors(ranks)))
             raise UserError(
-                f"replication {replication} does not divide {ranks} ranks. Use one of {', '.join(map(str, _divisors(ranks)))}."
+                f"replication {replication} does not divide {ranks} ranks. Use one of {divisors}."
             )
         if grid:
             raise UserError(

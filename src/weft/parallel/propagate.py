@@ -68,7 +68,7 @@ class Columns:
 
 
 class Sliced:
-    """A_j cut by rows among the ranks (i, k, ·), who would all hold the same; whole for one product at a time.
+    """A_j cut by rows among the ranks (i, k, ·), who would all hold the same; whole for one product.
 
         own slice  [R / feature, C_j]      whole()  [R, C_j], gathered along feature, phase `adjacency`
 

@@ -65,8 +65,8 @@ def dense_lines(blocks: Blocks, rank: int) -> tuple[Line, Line]:
 
 
 def propagation(
-    blocks: Blocks, rank: int, width: int, row: Line, inner: Line, forward: bool = True, backward: bool = True,
-    winners: bool = False,
+    blocks: Blocks, rank: int, width: int, row: Line, inner: Line,
+    forward: bool = True, backward: bool = True, winners: bool = False,
 ) -> Volume:  # fmt: skip
     """What `rank` receives in one propagation of `width` columns.
 
