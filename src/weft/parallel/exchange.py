@@ -125,7 +125,7 @@ class Exchange:
         absorb: Callable[[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]], None],
         phase: str = "reduce",
     ) -> tuple[Tensor, ...]:
-        """`reduce` over anything: `absorb(own, at, incoming)` takes in what came for own rows `at` (None: all).
+        """`reduce` over anything: `absorb(own, at, incoming)` takes what came for own rows `at` (None: all).
 
         *make and send the first part, make the own part while it travels, take in what comes; then stage by
         stage: make and send, wait, take in*
