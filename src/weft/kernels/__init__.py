@@ -2,7 +2,7 @@
 
 from .csr import CSR
 from .dropout import Stream, dropout, relu_dropout_
-from .linear import add_linear_, linear
+from .linear import add_linear_, linear, linear_pair
 from .memory import pool
 from .meter import Meter
 from .native import use
@@ -19,6 +19,7 @@ __all__ = [
     "dropout",
     "gather_rows",
     "linear",
+    "linear_pair",
     "pack_rows",
     "pool",
     "relu_dropout_",

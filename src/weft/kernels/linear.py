@@ -36,6 +36,45 @@ def add_linear_(y: Tensor, h: Tensor, weight: Tensor) -> Tensor:
     return _Linear.apply(h, weight, None, y)
 
 
+def linear_pair(h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor) -> tuple[Tensor, Tensor]:
+    """(h W₁ + b, h W₂): two products of one h, whose gradients meet in one buffer.
+
+        backward  dh = dy₁ W₁ᵀ + dy₂ W₂ᵀ,  dW₁ = hᵀ dy₁,  dW₂ = hᵀ dy₂,  db = Σ_i dy₁[i]
+
+    >>> linear_pair(torch.ones(1, 2), torch.ones(2, 1), None, 3 * torch.ones(2, 1))
+    (tensor([[2.]]), tensor([[6.]]))
+    """
+    return _Pair.apply(h, first, bias, second)
+
+
+def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """h W + b into a buffer of the pool, without autograd."""
+    out = empty(h.shape[0], weight.shape[1], like=h)
+    if bias is None:
+        return torch.mm(h.detach(), weight.detach(), out=out)
+    return torch.addmm(bias.detach(), h.detach(), weight.detach(), out=out)
+
+
+class _Pair(torch.autograd.Function):
+    @staticmethod
+    @metered("dense")
+    def forward(ctx: Any, h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(h, first, second)
+        return _product(h, first, bias), _product(h, second)
+
+    @staticmethod
+    @metered("dense")
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        h, first, second = ctx.saved_tensors
+        dy1, dy2 = grads
+        dh = db = None
+        if ctx.needs_input_grad[0]:
+            dh = _product(dy1, first.t()).addmm_(dy2, second.t())
+        if ctx.needs_input_grad[2]:
+            db = dy1.sum(0)
+        return dh, h.t() @ dy1, db, h.t() @ dy2
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     @metered("dense")
@@ -45,10 +84,7 @@ class _Linear(torch.autograd.Function):
             ctx.mark_dirty(y)
             y.detach().addmm_(h.detach(), weight.detach())
             return y
-        out = empty(h.shape[0], weight.shape[1], like=h)
-        if bias is None:
-            return torch.mm(h.detach(), weight.detach(), out=out)
-        return torch.addmm(bias.detach(), h.detach(), weight.detach(), out=out)
+        return _product(h, weight, bias)
 
     @staticmethod
     @metered("dense")
@@ -57,7 +93,7 @@ class _Linear(torch.autograd.Function):
         dy = grads[0]
         dh = dweight = None
         if ctx.needs_input_grad[0]:
-            dh = torch.mm(dy, weight.t(), out=empty(dy.shape[0], weight.shape[0], like=dy))
+            dh = _product(dy, weight.t())
         if ctx.needs_input_grad[1]:
             dweight = h.t() @ dy
         db = dy.sum(0) if ctx.needs_input_grad[2] else None

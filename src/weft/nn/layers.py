@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import unknown
-from ..kernels import add_linear_, linear
+from ..kernels import add_linear_, linear, linear_pair
 from .adjacency import Adjacency, Move
 
 
@@ -80,12 +80,13 @@ class SAGELayer(nn.Module):
 
     def forward(self, A: Adjacency, h: Tensor, fixed: bool = False) -> Tensor:
         inputs, outputs = self.weight_near.shape
+        if not fixed and self.reduce == "sum" and inputs >= outputs:
+            own, near = linear_pair(h, self.weight_self, self.bias, self.weight_near)
+            return own.add_(A @ near)
         own = linear(h, self.weight_self, self.bias)
         if fixed:
             return add_linear_(own, A.once(h, self.reduce), self.weight_near)
-        if self.reduce == "max" or inputs < outputs:
-            return add_linear_(own, A.aggregate(h, self.reduce), self.weight_near)
-        return own.add_(A @ linear(h, self.weight_near))
+        return add_linear_(own, A.aggregate(h, self.reduce), self.weight_near)
 
     def moves(self, fixed: bool, grad: bool) -> list[Move]:
         if self.reduce == "max" and not fixed:
