@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, unknown
-from . import bench_comm, bench_words
+from . import bench_comm, bench_ranks, bench_words
 from .options import Parser, whole_number
 
 _DEFAULT = "kronecker:scale=17,degree=30"
 
 
 def run(arguments: Sequence[str]) -> int:
-    benches = {"kernels": _kernels, "epoch": _epoch, "comm": bench_comm.run, "words": bench_words.run}
+    benches = {
+        "kernels": _kernels, "epoch": _epoch, "ranks": bench_ranks.run, "comm": bench_comm.run,
+        "words": bench_words.run,
+    }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: weft bench {kernels,epoch,comm,words} [--help]\n\n"
+        print("usage: weft bench {kernels,epoch,ranks,comm,words} [--help]\n\n"
               "  kernels  SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
               "  epoch    whole training epochs against PyG: seconds and peak memory\n"
+              "  ranks    epochs and peak memory on 1 rank and on several\n"
               "  comm     latency and bandwidth of every operation on every engine\n"
               "  words    what every algorithm moves, beside the papers' formulas")  # fmt: skip
         return 0

@@ -58,7 +58,9 @@ def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class _Pair(torch.autograd.Function):
     @staticmethod
     @metered("dense")
-    def forward(ctx: Any, h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(h, first, second)
         return _product(h, first, bias), _product(h, second)
 
