@@ -59,4 +59,5 @@ def _train(
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"{ranks} ranks of {strategy} failed: {last}")
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
