@@ -131,6 +131,8 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
                 told["error"] = str(error)
         told = comm.all_gather_json(told)[0]
         if told["error"]:
+            if comm.rank:  # rank 0 says it, once
+                raise SystemExit(2)
             raise UserError(told["error"])
         if not Path(told["path"]).exists():
             raise UserError(

@@ -113,10 +113,20 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
     chance = "" if trainer.multilabel else f"   (chance {1 / trainer.model.widths[-1]:.3f})"
     yield f"{name}  {scores}{chance}"
     stop = ", stopped by Ctrl-C" if result.interrupted else ""
-    memory = max(summary["peak_rss_bytes"]) / 2**20
-    each = f"{result.epoch_seconds * 1e3:.1f} ms each"
-    rank = " of the largest rank" if trainer.comm.size > 1 else ""
-    yield f"epochs    {len(result.loss)}{stop}, {each}; peak memory{rank} {memory:,.0f} MB"
+    peak, buffers, activations = (
+        max(summary[key]) / 2**20 for key in ("peak_rss_bytes", "buffer_bytes", "activation_bytes")
+    )
+    yield f"epochs    {len(result.loss)}{stop}, {result.epoch_seconds * 1e3:.1f} ms each"
+    yield (
+        f"memory    {'of the largest rank: ' if trainer.comm.size > 1 else ''}peak {peak:,.0f} MB, "
+        f"of which buffers {buffers:,.0f} MB; activations {activations:,.1f} MB"
+    )
+    if trainer.A.grid.row > 1:
+        own, before = summary["arcs_per_row_slab"], summary["arcs_per_row_slab_in_vertex_order"]
+        yield (
+            f"balance   arcs per slab of rows, largest over mean: {_skew(own):.2f} "
+            f"({_skew(before):.2f} in the graph's own order)"
+        )
     if summary["words"]:
         words = [sum(phase[rank] for phase in summary["words"].values()) for rank in range(trainer.comm.size)]
         foretold = summary["words"] == summary["predicted_words"]
@@ -128,6 +138,10 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
 
     yield from (f"  {line}" for line in time_table(summary["time"]))
     yield f"run       {summary['run']} (weights of epoch {result.best_epoch})"
+
+
+def _skew(counts: list[int]) -> float:
+    return max(counts) * len(counts) / max(1, sum(counts))
 
 
 def _say_to(stream: Any) -> Callable[[str], None]:

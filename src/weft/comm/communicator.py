@@ -435,7 +435,7 @@ class Communicator(ABC):
                 seconds = time.perf_counter() - start
                 traffic = call.traffic() if call.traffic is not None else None
                 for book in ledgers:
-                    book.count(phase, traffic, seconds)
+                    book.count(phase, traffic, seconds, call.name, start)
             else:
                 work = call.raw(*call.args, False)
         return Request(self, call, phase, work)

@@ -43,6 +43,13 @@ def read_arcs(source: Source, vertices: Tensor) -> Arcs:
     return Arcs(torch.repeat_interleave(torch.arange(vertices.numel()), counts), indices.long(), weights)
 
 
+def count_arcs(source: Source, first: int, last: int) -> int:
+    """How many arcs go into the vertices first..last-1; only their pointers are read."""
+    if isinstance(source, Store):
+        return int(source.rows(first, last, only=("indptr",)).indptr[-1])
+    return int(source.indptr[last] - source.indptr[first])
+
+
 def read_vertices(source: Source, vertices: Tensor, key: str) -> Tensor | None:
     """The features, labels or a mask of these vertices; None where the graph has none."""
     if isinstance(source, Store):

@@ -27,6 +27,7 @@ from ..kernels import gather_rows, pool
 from ..kernels.memory import trim
 from ..nn import Model, Noise, build, check_model
 from ..parallel import Blocks, DistributedGraph, Grid, Volume, choose
+from ..parallel.source import count_arcs
 from .config import RunConfig
 from .metrics import hits, loss_sum, score
 from .optimise import Schedule, optimiser
@@ -66,7 +67,9 @@ class Result:
         comm, predicted = trainer.comm, trainer.predict()
         mine = {
             "words": self.moved.words, "messages": self.moved.messages, "predicted_words": predicted.words,
-            "peak_rss_bytes": peak_rss_bytes(), "arcs": trainer.A.arcs, "buffer_bytes": pool.bytes,
+            "peak_rss_bytes": peak_rss_bytes(), "arcs": trainer.A.arcs,
+            "in_order": trainer.arcs_in_order, "buffer_bytes": pool.bytes,
+            "activation_bytes": trainer.activation_bytes,
             "idle_rss_bytes": trainer.idle_rss_bytes,
             "time": self.watch.seconds() if self.watch else {},
         }  # fmt: skip
@@ -78,13 +81,24 @@ class Result:
             }
             for key in ("words", "messages", "predicted_words")
         }
+
+        def slabs(arcs: list[int]) -> list[int]:
+            """Of ranks (i, ·, 0) together: the ranks of one feature line hold the same arcs."""
+            grid = trainer.A.grid
+            return [sum(arcs[grid.rank(i, k, 0)] for k in range(grid.inner)) for i in range(grid.row)]
+
         return {
             "strategy": trainer.config.parallel.strategy, "grid": list(trainer.A.grid.shape),
             "exchange": trainer.exchange, "ranks": comm.size, "widths": trainer.model.widths, **by_phase,
             "peak_rss_bytes": [rank["peak_rss_bytes"] for rank in ranks],
             "idle_rss_bytes": [rank["idle_rss_bytes"] for rank in ranks],
+            "arcs_per_row_slab": slabs([r["arcs"] for r in ranks]),
+            "arcs_per_row_slab_in_vertex_order": [
+                ranks[trainer.A.grid.rank(i, 0, 0)]["in_order"] for i in range(trainer.A.grid.row)
+            ],
             "arcs_per_rank": [rank["arcs"] for rank in ranks],
             "buffer_bytes": [rank["buffer_bytes"] for rank in ranks],
+            "activation_bytes": [rank["activation_bytes"] for rank in ranks],
             "time": {
                 kind: [rank["time"].get(kind, 0.0) for rank in ranks]
                 for kind in dict.fromkeys(k for rank in ranks for k in rank["time"])
@@ -133,6 +147,9 @@ class Trainer:
             options.move_adjacency,
         )
         self.exchange = exchange
+        # What this rank's rows would hold if the vertices were cut in their own order.
+        first, last = Blocks.even(source.num_nodes, grid).slab(grid.place(self.comm.rank)[0])
+        self.arcs_in_order = count_arcs(source, first, last)
         x, labels = self.A.read(source, "features"), self.A.read(source, "labels")
         assert x is not None
         assert labels is not None
@@ -148,6 +165,11 @@ class Trainer:
         self.counts = dict(zip(SPLITS, self.comm.all_reduce(own, phase="plan").tolist(), strict=True))
         self._stop = False
         trim()
+
+    @property
+    def activation_bytes(self) -> int:
+        """What the layers' outputs of this rank's vertices take: one buffer a layer."""
+        return self.A.rows.numel() * sum(self.model.widths[1:]) * self.x.element_size()
 
     def step(self, epoch: int) -> float:
         """One pass forward and back and an update; the loss before it."""

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from weft.cli import main
+
+
+def test_train_on_ranks_then_predict_on_others(capfd):
+    train = ["train", "sbm:nodes=301,features=8", "--epochs", "3", "--hidden", "6", "--out", "r", "--json"]
+    assert main([*train, "--ranks", "2", "--trace", "t.json"]) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert summary["ranks"] == 2
+    assert summary["words"] == summary["predicted_words"] != {}
+    assert {"spmm", "dense", "waiting"} <= summary["time"].keys()
+    assert json.loads(Path("t.json").read_text())["traceEvents"]
+    assert main(["predict", "r", "--ranks", "3", "--strategy", "halo", "--json"]) == 0
+    capfd.readouterr()
+    assert main(["predict", "r", "--ranks", "1", "--into", "alone"]) == 0
+    capfd.readouterr()
+    for name in ("embeddings.npy", "classes.npy"):
+        one, three = np.load(f"alone/{name}"), np.load(f"r/predictions/{name}")
+        assert one.shape[0] == 301
+        np.testing.assert_allclose(one, three, atol=1e-5)
+    assert main(["predict", "r", "--ranks", "1"]) == 2
+    assert "r/predictions exists already" in capfd.readouterr().err
+    assert main(["predict", "r", "karate", "--ranks", "2", "--into", "other"]) == 2
+    assert "8 features, the graph has 34" in capfd.readouterr().err
