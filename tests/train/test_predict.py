@@ -38,6 +38,12 @@ def test_every_grid_writes_the_serial_answer_by_vertex(run, tmp_path, ranks, str
     assert np.array_equal(np.load(tmp_path / "classes.npy"), logits.argmax(1).numpy())
 
 
+def test_a_graphs_own_vertex_ids_are_written_beside(run, tmp_path):
+    named = karate().replace(ids=torch.arange(34) * 7 + 100)
+    run_ranks(lambda comm: predict(named, read_run(run), comm, tmp_path), 3, "threads")
+    assert np.load(tmp_path / "ids.npy").tolist() == named.ids.tolist()
+
+
 def test_another_graph_or_model_is_refused_in_one_line(run):
     saved = read_run(run)
     with pytest.raises(UserError, match="trained on 34 features, the graph has 64"):

@@ -73,7 +73,8 @@ def restore(run: SavedRun, features: int) -> Model:
 def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path) -> list[Path]:
     """Write `embeddings.npy` [n, hidden] and `classes.npy` by vertex; every rank writes its own rows.
 
-    Classes are [n] int64, or [n, c] bool where vertices have several labels.
+    Classes are [n] int64, or [n, c] bool where vertices have several labels. Where the graph came with
+    vertex ids of its own, `ids.npy` has the id of every row.
     """
     config, options = run.config, run.config.parallel
     model = restore(run, source.num_features)
@@ -92,6 +93,9 @@ def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path)
     several = labels is not None and labels.dim() == 2
     classes = logits > 0 if several else logits.argmax(1)
     files = {"embeddings.npy": embedding, "classes.npy": classes}
+    ids = graph.read(source, "ids")
+    if ids is not None:
+        files["ids.npy"] = ids
     for name, rows in files.items():
         _write_rows(out / name, rows.numpy(), graph, comm)
     return [out / name for name in files]
