@@ -20,16 +20,8 @@ void transpose(int64_t rows, int64_t columns, const int64_t* indptr, const I* in
   t_indptr[0] = 0;
 }
 
-template <class I>
-int64_t first_outside(const I* indices, int64_t arcs, int64_t columns) {
-  for (int64_t e = 0; e < arcs; ++e)
-    if (indices[e] < 0 || int64_t(indices[e]) >= columns) return e;
-  return -1;
-}
-
-#define INSTANTIATE(I)                                                                                       \
-  template void transpose(int64_t, int64_t, const int64_t*, const I*, int64_t*, I*, int64_t*);               \
-  template int64_t first_outside(const I*, int64_t, int64_t);
+#define INSTANTIATE(I) \
+  template void transpose(int64_t, int64_t, const int64_t*, const I*, int64_t*, I*, int64_t*);
 INSTANTIATE(int32_t)
 INSTANTIATE(int64_t)
 

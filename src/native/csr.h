@@ -10,8 +10,4 @@ template <class I>
 void transpose(int64_t rows, int64_t columns, const int64_t* indptr, const I* indices, int64_t* t_indptr,
                I* t_indices, int64_t* permutation);
 
-// The first arc whose index is not in [0, columns), or -1.
-template <class I>
-int64_t first_outside(const I* indices, int64_t arcs, int64_t columns);
-
 }  // namespace weft

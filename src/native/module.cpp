@@ -143,10 +143,6 @@ void bind_csr(nb::module_& m, const std::string& suffix) {
     weft::transpose(rows, columns, at<const int64_t>(indptr), at<const I>(indices), at<int64_t>(t_indptr),
                     at<I>(t_indices), at<int64_t>(permutation));
   });
-  m.def(("first_outside_" + suffix).c_str(), [](Address indices, int64_t arcs, int64_t columns) {
-    nb::gil_scoped_release free;
-    return weft::first_outside(at<const I>(indices), arcs, columns);
-  });
 }
 
 }  // namespace

@@ -1,3 +1,52 @@
-"""weft trains graph neural networks on graphs too big or too slow for one process."""
+"""weft trains graph neural networks on graphs too big or too slow for one process.
+
+The public names are loaded when they are first used, so that `import weft` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .comm import Communicator as Communicator
+    from .comm import Ledger as Ledger
+    from .comm import connect as connect
+    from .graph import Graph as Graph
+    from .graph import load as load
+    from .parallel import DistributedGraph as DistributedGraph
+    from .parallel import Grid as Grid
+    from .train import RunConfig as RunConfig
+    from .train import Trainer as Trainer
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Communicator": "comm",
+    "DistributedGraph": "parallel",
+    "Graph": "graph",
+    "Grid": "parallel",
+    "Ledger": "comm",
+    "RunConfig": "train",
+    "Trainer": "train",
+    "connect": "comm",
+    "load": "graph",
+}
+
+__all__ = [
+    "Communicator",
+    "DistributedGraph",
+    "Graph",
+    "Grid",
+    "Ledger",
+    "RunConfig",
+    "Trainer",
+    "connect",
+    "load",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"weft.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -17,7 +17,7 @@ _EXAMPLES = """  weft generate kronecker --scale 18 --degree 16 --out g.weft
 
 def run(arguments: Sequence[str]) -> int:
     from ..graph import generate, write_store
-    from ..graph.load import GENERATORS, parse_arguments
+    from ..graph.loading import GENERATORS, parse_arguments
 
     parser = Parser(
         "generate", "KIND --out FILE.weft [--NAME VALUE ...]",
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _signatures() -> str:
     """Each generator with its arguments and their defaults, as the help shows them."""
-    from ..graph.load import GENERATORS
+    from ..graph.loading import GENERATORS
 
     lines = []
     for name, function in GENERATORS.items():

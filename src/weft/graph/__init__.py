@@ -2,7 +2,7 @@
 
 from weft.graph.generators import bter, er, karate, kronecker, power_law, sbm
 from weft.graph.graph import Graph
-from weft.graph.load import data_sets, generate, load, read
+from weft.graph.loading import data_sets, generate, load, read
 from weft.graph.normalise import normalise, normalise_features
 from weft.graph.readers import (
     from_pyg,
