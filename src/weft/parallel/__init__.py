@@ -3,7 +3,22 @@
 from .blocks import Blocks
 from .distributed import DistributedGraph, check_slices
 from .exchange import Exchange
+from .fetch import ByBlocks, Cyclic, Fetch, Owners, fetch
 from .grid import STRATEGIES, Grid, choose
 from .volume import Volume
 
-__all__ = ["STRATEGIES", "Blocks", "DistributedGraph", "Exchange", "Grid", "Volume", "check_slices", "choose"]
+__all__ = [
+    "STRATEGIES",
+    "Blocks",
+    "ByBlocks",
+    "Cyclic",
+    "DistributedGraph",
+    "Exchange",
+    "Fetch",
+    "Grid",
+    "Owners",
+    "Volume",
+    "check_slices",
+    "choose",
+    "fetch",
+]

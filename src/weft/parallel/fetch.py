@@ -1,0 +1,181 @@
+"""Rows by owner: every rank asks for the rows it needs, wherever they lie.
+
+    x_own  [n_own, w]   the rows of the vertices that this rank owns
+    ids    [m]          the vertices whose rows it wants, repeats allowed
+    forward   y[k] = x[ids[k]]       `ask`: ids go to their owners; `pull`: rows come back
+    backward  dx[v] = Σ dy[k] over all ranks and all k with ids[k] = v       `back`: gradient rows go home
+
+A distinct id is asked for once, and its row travels once, however often it stands in `ids`. Every rank takes
+part in each call, also with no ids and with no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..kernels import CSR, add_rows_, gather_rows, pack_rows
+from .blocks import Blocks
+from .volume import Volume
+
+
+class Owners(Protocol):
+    """Who owns which vertex, and where it stands there."""
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """(owner, place among the owner's rows) of each id. [m] → [m], [m] int64."""
+
+    def own(self, rank: int) -> Tensor:
+        """The vertices of a rank, in the order of its rows. [n_own] int64."""
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """Vertex v belongs to rank v mod P and is its row v div P: found by arithmetic, no table.
+
+    >>> owner, place = Cyclic(7, 3).find(torch.tensor([0, 4, 5]))
+    >>> owner.tolist(), place.tolist(), Cyclic(7, 3).own(0).tolist()
+    ([0, 1, 2], [0, 1, 1], [0, 3, 6])
+    """
+
+    n: int
+    ranks: int
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        place = torch.div(ids, self.ranks, rounding_mode="floor")
+        return ids - place * self.ranks, place
+
+    def own(self, rank: int) -> Tensor:
+        return torch.arange(rank, max(self.n, rank), self.ranks)  # some ranks may own nothing
+
+
+class ByBlocks:
+    """Rank p owns `blocks.order[offsets[p]:offsets[p + 1]]`: the owners of any grid, or of any partition.
+
+    >>> from .grid import Grid
+    >>> owner, place = ByBlocks(Blocks.of_parts(torch.tensor([1, 0, 1]), Grid(2))).find(torch.tensor([2, 1]))
+    >>> owner.tolist(), place.tolist()
+    ([1, 0], [1, 0])
+    """
+
+    def __init__(self, blocks: Blocks):
+        self.blocks = blocks
+        self._offsets = torch.tensor(blocks.offsets)
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        at = self.blocks.place_of[ids]
+        owner = torch.searchsorted(self._offsets, at, right=True) - 1
+        return owner, at - self._offsets[owner]
+
+    def own(self, rank: int) -> Tensor:
+        begin, end = self.blocks.own(rank)
+        return self.blocks.order[begin:end]
+
+
+class Fetch:
+    """The plan of one fetch: who sends which rows to whom. Asked once, it serves any x of these owners.
+
+        need   rows that come from each rank          give   rows of x_own that go to each, told by `ask`
+
+    >>> from weft.comm import run_ranks
+    >>> def work(comm):
+    ...     owners = Cyclic(5, comm.size)
+    ...     x_own = 10.0 * owners.own(comm.rank)[:, None]
+    ...     return Fetch(comm, owners, torch.tensor([4, 1, 4])).rows(x_own).ravel().tolist()
+    >>> run_ranks(work, 2, "threads")
+    [[40.0, 10.0, 40.0], [40.0, 10.0, 40.0]]
+    """
+
+    def __init__(self, comm: Communicator, owners: Owners, ids: Tensor, distinct: bool = False):
+        """`distinct`: a promise that no id occurs twice."""
+        self.comm, self.distinct = comm, distinct
+        inverse = None
+        if not distinct:
+            ids, inverse = torch.unique(ids, return_inverse=True)
+        owner, place = owners.find(ids.long())
+        # A counting sort by owner: row p of this matrix lists the ids of rank p.
+        by_owner = CSR(torch.arange(ids.numel() + 1), owner, None, (ids.numel(), comm.size)).T
+        self.need = by_owner.counts.tolist()
+        order = by_owner.indices
+        self.index = torch.empty_like(order)
+        """[m]: where each wanted row stands among those that come."""
+        self.index[order] = torch.arange(order.numel())
+        if inverse is not None:
+            self.index = self.index[inverse]
+        one = [1] * comm.size
+        self.give = comm.all_to_all(by_owner.counts, one, one, phase="ask").tolist()
+        self.places = comm.all_to_all(place[order], self.need, self.give, phase="ask")
+        """[Σ give]: the own rows that go out, by rank."""
+
+    def rows(self, x_own: Tensor) -> Tensor:
+        """y[k] = x[ids[k]]. [n_own, w] → [m, w]."""
+        if x_own.dim() != 2:
+            raise ValueError(f"x_own must be [n_own, w], not {tuple(x_own.shape)}")
+        return gather_rows(_Pull.apply(x_own, self), self.index, self.distinct)
+
+    def predict(self, width: int, backward: bool = False) -> Volume:
+        """What this rank receives: the plan and one call of `rows`."""
+        return fetch_volume(self.need, self.give, self.comm.rank, width, backward)
+
+
+def fetch(x_own: Tensor, ids: Tensor, owners: Owners, comm: Communicator) -> Tensor:
+    """y[k] = x[ids[k]], whoever owns the row; backward sends gradients to the owners, which add them up.
+
+        x_own [n_own, w]    ids [m]    y [m, w]
+
+    >>> from weft.comm import run_ranks
+    >>> def work(comm):
+    ...     x_own = torch.ones(2, 1, requires_grad=True)
+    ...     fetch(x_own, torch.tensor([0, 3, 3]), Cyclic(4, 2), comm).sum().backward()
+    ...     return x_own.grad.ravel().tolist()
+    >>> run_ranks(work, 2, "threads")  # rank 0 owns vertices 0 and 2, rank 1 owns 1 and 3
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    return Fetch(comm, owners, ids).rows(x_own)
+
+
+def fetch_volume(
+    need: Sequence[int], give: Sequence[int], rank: int, width: int, backward: bool = False
+) -> Volume:
+    """What `rank` receives in a fetch of `width` columns, from how many distinct rows go where.
+
+        ask   Σ over p ≠ rank of 1 + give(p)    a count and the ids that p wants
+        pull  Σ over p ≠ rank of need(p) · w
+        back  Σ over p ≠ rank of give(p) · w    where a gradient is wanted
+
+    >>> fetch_volume([5, 2, 0], [5, 1, 3], rank=0, width=10, backward=True).words
+    {'ask': 6, 'pull': 20, 'back': 40}
+    """
+    others = [p for p in range(len(need)) if p != rank]
+    volume = Volume()
+    volume.count("ask", [1] * len(others))
+    volume.count("ask", [give[p] for p in others])
+    volume.count("pull", [need[p] * width for p in others])
+    if backward:
+        volume.count("back", [give[p] * width for p in others])
+    return volume
+
+
+class _Pull(torch.autograd.Function):
+    """Rows of x_own to those who asked for them; backward the same way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x_own: Tensor, plan: Fetch) -> Tensor:
+        ctx.plan, ctx.rows = plan, x_own.shape[0]
+        packed = pack_rows(x_own.detach(), plan.places)
+        return plan.comm.all_to_all(packed, plan.give, plan.need, phase="pull")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan, dy = ctx.plan, grads[0].contiguous()
+        came = plan.comm.all_to_all(dy, plan.need, plan.give, phase="back")
+        dx = came.new_zeros(ctx.rows, came.shape[1])
+        # Rank by rank: within one rank's rows no place occurs twice, and the order of the sum is fixed.
+        for places, rows in zip(plan.places.split(plan.give), came.split(plan.give), strict=True):
+            add_rows_(dx, places, rows)
+        return dx, None

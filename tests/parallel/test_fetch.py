@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from weft.comm import Communicator, Ledger, run_ranks
+from weft.parallel import Blocks, ByBlocks, Cyclic, Fetch, Grid, Owners, fetch
+from weft.parallel.fetch import fetch_volume
+
+N, WIDTH = 23, 3
+
+
+def received(books: Ledger) -> tuple[dict[str, int], dict[str, int]]:
+    """Ranks that are processes load this file by itself, so it imports nothing of its neighbours."""
+    phases = [phase for phase in books.phases if books.words(phase)]
+    return {p: books.words(p) for p in phases}, {p: books.messages(p) for p in phases}
+
+
+def owners_of(kind: str, ranks: int) -> Owners:
+    if kind == "cyclic":
+        return Cyclic(N, ranks)
+    grid = Grid(ranks)
+    if kind == "lumps":  # some ranks own nothing
+        return ByBlocks(Blocks.of_parts((torch.arange(N) ** 2 + 2) % 7 * ranks // 8, grid))
+    return ByBlocks(Blocks.even(N, grid, seed=1))
+
+
+def wanted(rank: int) -> Tensor:
+    """Rank 0 wants nothing; the others want different numbers of rows, some of them several times."""
+    return torch.randint(N, (7 * rank,), generator=torch.Generator().manual_seed(rank))
+
+
+def check(comm: Communicator, kind: str) -> None:
+    owners = owners_of(kind, comm.size)
+    x = torch.randn(N, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    own = owners.own(comm.rank)
+    x_own = x[own].requires_grad_()
+    ids = wanted(comm.rank)
+    dy = (ids[:, None] + comm.rank + torch.arange(WIDTH)).double()
+    with Ledger(comm) as books:
+        y = fetch(x_own, ids, owners, comm)
+        y.backward(dy)
+    assert torch.equal(y.detach(), x[ids])
+    # Whole numbers add up exactly, in any order.
+    dx = torch.zeros(N, WIDTH, dtype=torch.float64)
+    for rank in range(comm.size):
+        theirs = wanted(rank)
+        dx.index_add_(0, theirs, (theirs[:, None] + rank + torch.arange(WIDTH)).double())
+    assert x_own.grad is not None
+    assert torch.equal(x_own.grad, dx[own])
+    # Words from what everybody wants, counted here without the plan.
+    need = [int(torch.isin(ids.unique(), owners.own(p)).sum()) for p in range(comm.size)]
+    give = [int(torch.isin(wanted(p).unique(), own).sum()) for p in range(comm.size)]
+    foretold = fetch_volume(need, give, comm.rank, WIDTH, backward=True)
+    assert received(books) == (foretold.words, foretold.messages)
+
+
+@pytest.mark.parametrize("kind", ["cyclic", "random", "lumps"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 25])
+def test_rows_and_gradients_find_their_owners_with_the_predicted_words(ranks, kind):
+    run_ranks(check, ranks, "threads", kind)
+
+
+def test_a_plan_predicts_itself_and_serves_other_rows():
+    def work(comm: Communicator) -> None:
+        owners = Cyclic(N, comm.size)
+        ids = torch.arange(comm.rank, N, 2)
+        with Ledger(comm) as books:
+            plan = Fetch(comm, owners, ids, distinct=True)
+            first = plan.rows(owners.own(comm.rank)[:, None].double())
+        foretold = plan.predict(1)
+        assert received(books) == (foretold.words, foretold.messages)
+        assert torch.equal(first.ravel(), ids.double())
+        labels = plan.rows(owners.own(comm.rank)[:, None] * 2)  # whole numbers travel too
+        assert torch.equal(labels.ravel(), ids * 2)
+
+    run_ranks(work, 3, "threads")
+
+
+def test_every_vertex_has_one_owner_and_one_place():
+    for kind in ("cyclic", "random", "lumps"):
+        owners = owners_of(kind, 4)
+        owner, place = owners.find(torch.arange(N))
+        for v in range(N):
+            assert int(owners.own(int(owner[v]))[place[v]]) == v
+
+
+def test_a_vector_is_refused():
+    with pytest.raises(ValueError, match=r"x_own must be \[n_own, w\]"):
+        run_ranks(lambda comm: fetch(torch.ones(5), torch.tensor([1]), Cyclic(5, 1), comm), 1, "threads")
+
+
+def many(comm: Communicator) -> int:
+    for kind in ("cyclic", "random", "lumps"):
+        check(comm, kind)
+    return comm.size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_real_ranks_find_their_owners(ranks):
+    assert run_ranks(many, ranks, "mpi") == [ranks] * ranks
