@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..errors import UserError, unknown
 from ..nn import Model
@@ -29,8 +30,10 @@ _SCHEDULES: dict[str, tuple[type, dict[str, object]]] = {
 }
 
 
-def optimiser(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
+def optimiser(model: Model, config: TrainConfig, own: Sequence[nn.Parameter] = ()) -> torch.optim.Optimizer:
     """The optimiser that the config names, with weight decay on the first layer or on all.
+
+    `own` are parameters outside of the model, such as this rank's embeddings.
 
     >>> from weft.nn import ModelConfig, build
     >>> type(optimiser(build(ModelConfig(), 3, 2), TrainConfig(optimizer="sgd"))).__name__
@@ -44,9 +47,9 @@ def optimiser(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
         raise UserError(f"lr must be above 0, not {config.lr}. Use --lr 0.01.")
     if config.weight_decay < 0:
         raise UserError(f"weight_decay must not be negative, as {config.weight_decay} is. Use 0 for none.")
-    decayed = model.first_parameters() if config.decay == "first" else list(model.parameters())
+    decayed = model.first_parameters() if config.decay == "first" else [*model.parameters(), *own]
     chosen = {id(p) for p in decayed}
-    rest = [p for p in model.parameters() if id(p) not in chosen]
+    rest = [p for p in (*model.parameters(), *own) if id(p) not in chosen]
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}]
     if rest:
         groups.append({"params": rest, "weight_decay": 0.0})

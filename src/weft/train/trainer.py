@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..comm import Communicator, ledger
 from ..comm.threads import single
@@ -42,7 +42,8 @@ class Result:
     """What a run gave; `as_dict` is what `--json` prints."""
 
     loss: list[float] = field(default_factory=list)
-    accuracy: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    """The task's metrics of the kept weights, by the name that `--json` prints."""
     epoch_seconds: float = float("nan")
     """Median seconds of a training step, the first (which warms up) left out."""
     best_epoch: int = 0
@@ -52,10 +53,15 @@ class Result:
     watch: StepWatch | None = None
     """Where that epoch's time went."""
 
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """Of each split; micro-F1 where vertices have several labels."""
+        return {s: self.scores[f"{s}_accuracy"] for s in SPLITS if f"{s}_accuracy" in self.scores}
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "loss": self.loss,
-            **{f"{split}_accuracy": self.accuracy.get(split, float("nan")) for split in SPLITS},
+            **(self.scores or {f"{split}_accuracy": float("nan") for split in SPLITS}),
             "epoch_seconds": self.epoch_seconds,
             "epochs": len(self.loss),
             "best_epoch": self.best_epoch,
@@ -107,7 +113,10 @@ class Result:
 
 
 class Trainer:
-    """Trains a model on a graph as the config says.
+    """Trains a model on a graph as the config says; here: to tell the vertices' classes.
+
+    What another task does otherwise is a method: `_make_model`, `_read`, `step`, `predict`, `evaluate`,
+    `merit`, `scores`.
 
     >>> from weft.graph import load
     >>> config = RunConfig()
@@ -129,11 +138,7 @@ class Trainer:
         )
         dtype = getattr(torch, config.train.dtype)
         # The seed alone makes the weights: every rank of every grid starts from the same ones.
-        seed = config.train.seed
-        self.model: Model = build(config.model, source.num_features, source.num_classes, seed).to(dtype)
-        self.optimiser = optimiser(self.model, config.train)
-        self.schedule = Schedule(self.optimiser, config.train)
-
+        self.model: Model = self._make_model(source).to(dtype)
         blocks = assign(source.num_nodes, grid, options.partition, config.train.seed)
         self.A = DistributedGraph.build(
             source,
@@ -150,10 +155,27 @@ class Trainer:
         # What this rank's rows would hold if the vertices were cut in their own order.
         first, last = Blocks.even(source.num_nodes, grid).slab(grid.place(self.comm.rank)[0])
         self.arcs_in_order = count_arcs(source, first, last)
-        x, labels = self.A.read(source, "features"), self.A.read(source, "labels")
-        assert x is not None
-        assert labels is not None
+        x = self.A.read(source, "features")
+        if x is None:
+            x = torch.empty(self.A.rows.numel(), 0)
         self.x = prepare_features(x, config.data.feature_norm, self.comm).to(dtype)
+        self._read(source)
+        self.optimiser = optimiser(self.model, config.train, self._own_parameters())
+        self.schedule = Schedule(self.optimiser, config.train)
+        self._stop = False
+        trim()
+
+    def _make_model(self, source: Graph | Store) -> Model:
+        return build(self.config.model, source.num_features, source.num_classes, self.config.train.seed)
+
+    def _own_parameters(self) -> list[nn.Parameter]:
+        """Parameters that this rank alone has: updated here, their gradients summed with nobody's."""
+        return []
+
+    def _read(self, source: Graph | Store) -> None:
+        """What the task needs of the graph beside the features: labels and masks."""
+        labels = self.A.read(source, "labels")
+        assert labels is not None
         self.multilabel = labels.dim() == 2
         self.rows: dict[str, Tensor] = {}
         for split in SPLITS:
@@ -163,8 +185,6 @@ class Trainer:
         # Losses and metrics are divided by the global count, so that every grid gives the serial number.
         own = torch.tensor([self.rows[split].numel() for split in SPLITS])
         self.counts = dict(zip(SPLITS, self.comm.all_reduce(own, phase="plan").tolist(), strict=True))
-        self._stop = False
-        trim()
 
     @property
     def activation_bytes(self) -> int:
@@ -182,8 +202,11 @@ class Trainer:
         loss.backward()
         self._sum_gradients()
         self.optimiser.step()
-        # Whether somebody was asked to stop travels with the loss: all ranks end in the same epoch.
-        told = torch.stack([loss.detach(), loss.detach().new_tensor(float(self._stop))])
+        return self._tell(loss.detach())
+
+    def _tell(self, loss: Tensor) -> float:
+        """The ranks' losses together. Whether somebody was asked to stop travels along: all end together."""
+        told = torch.stack([loss, loss.new_tensor(float(self._stop))])
         total, stop = self.comm.all_reduce(told, phase="loss").tolist()
         self._stop = stop > 0
         return float(total)
@@ -204,11 +227,15 @@ class Trainer:
         total = Volume()
         for move in self.model.moves():
             total = total + self.A.predict([move.width], backward=move.backward, winners=move.winners)
-        for phase, words in (("grad", sum(p.numel() for p in self.model.parameters())), ("loss", 2)):
-            traffic = ledger.all_reduce(words, self.comm.rank, self.comm.size)
-            if traffic.words:
-                total = total + Volume({phase: traffic.words}, {phase: traffic.messages})
-        return total
+        return total + self._summed("grad", self._gradient_words()) + self._summed("loss", 2)
+
+    def _gradient_words(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    def _summed(self, phase: str, words: int) -> Volume:
+        """What this rank receives in one all-reduce."""
+        traffic = ledger.all_reduce(words, self.comm.rank, self.comm.size)
+        return Volume({phase: traffic.words}, {phase: traffic.messages}) if traffic.words else Volume()
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -225,6 +252,22 @@ class Trainer:
         }
         out["val_loss"] = float(val_loss) / self.counts["val"] if self.counts["val"] else float("nan")
         return out
+
+    def merit(self, metrics: dict[str, float]) -> tuple[float, float]:
+        """What the best epoch has most of: validation accuracy; on equal accuracy the lower loss wins."""
+        return metrics["val_accuracy"], -metrics["val_loss"]
+
+    def scores(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Of an evaluation that which a run is reported with."""
+        return {name: value for name, value in metrics.items() if name != "val_loss"}
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of all that was learned and this rank has."""
+        return {name: w.clone() for name, w in self.model.state_dict().items()}
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Take back what `weights` gave."""
+        self.model.load_state_dict(weights)
 
     def _stop_on_interrupt(self) -> Callable[[], object]:
         """Ctrl-C asks to stop after this epoch, a second one stops at once; returns how to undo that."""
@@ -267,13 +310,12 @@ class Trainer:
                     metrics = self.evaluate()
                     record |= metrics
                     watched = metrics["val_loss"] if self.counts["val"] else loss
-                    # A better validation result; on equal accuracy the lower loss wins.
-                    rank = (metrics["val_accuracy"], -metrics["val_loss"])
+                    rank = self.merit(metrics)
                     waited += 1
                     if rank > best:
                         best, result.best_epoch, waited = rank, epoch, 0
                         if options.keep == "best":
-                            best_weights = {k: v.clone() for k, v in self.model.state_dict().items()}
+                            best_weights = self.weights()
                 if folder is not None:
                     folder.record(record)
                 if on_epoch is not None:
@@ -289,13 +331,12 @@ class Trainer:
         finally:
             restore()
         if best_weights is not None:
-            self.model.load_state_dict(best_weights)
+            self.restore(best_weights)
         else:
             result.best_epoch = len(result.loss)
         result.epoch_seconds = statistics.median(seconds[1:] or seconds or [float("nan")])
         try:
-            metrics = self.evaluate()
-            result.accuracy = {split: metrics[f"{split}_accuracy"] for split in SPLITS}
+            result.scores = self.scores(self.evaluate())
         except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
             result.interrupted = True
         return result
