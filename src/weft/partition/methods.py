@@ -1,0 +1,165 @@
+"""One interface to every way of cutting a graph."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UserError, unknown
+from ..graph import Graph
+from . import simple
+from .arcs import row_weights
+from .hypergraph import Hypergraph, choose_preset, load_library
+from .metis import metis
+from .stochastic import Sampler, stochastic_hypergraph, uniform_batches
+
+METHODS = {
+    "block": "the vertices in their order, in even blocks",
+    "random": "even blocks of a random order",
+    "hash": "by a hash of the vertex: no table is needed",
+    "metis": "few arcs between the parts: METIS on the symmetrised graph",
+    "hypergraph": "few rows to move, exactly counted: Mt-KaHyPar on the column-net hypergraph",
+    "stochastic": "few rows to move for a random mini-batch: the merged hypergraph of sampled batches",
+    "auto": "hypergraph, metis or random, by the size of the graph and the number of parts",
+}
+"""Method → what it does."""
+
+_HYPERGRAPH_PINS, _METIS_ARCS = 20_000_000, 500_000_000
+"""Up to these sizes `auto` takes the one, then the other: minutes, not hours, of one core."""
+
+
+@dataclass
+class PartitionOptions:
+    """What methods may ask; each reads its own."""
+
+    seed: int = 0
+    """The same seed gives the same parts, except for hypergraphs with a preset that is not deterministic."""
+    epsilon: float = 0.03
+    """How far the heaviest part may be above the mean."""
+    preset: str = "auto"
+    """Of Mt-KaHyPar; auto: deterministic, and large-k from 128 parts on."""
+    threads: int = 0
+    """For Mt-KaHyPar, heard once a process; 0: all cores."""
+    theta: float = 0.1
+    """Stochastic: error of the expected connectivity, in parts."""
+    delta: float = 0.5
+    """Stochastic: probability of a larger error."""
+    batch_size: int = 0
+    """Stochastic: vertices of a sampled batch; 0: a sixteenth of the graph's."""
+    hops: int = 1
+    """Stochastic: layers of neighbours that a batch reads."""
+    batches: int = 0
+    """Stochastic: sampled batches; 0: as many as θ and δ ask for."""
+    sampler: Sampler | None = None
+    """Stochastic: another sampler, seed → (rows, columns)."""
+    say: Callable[[str], None] | None = None
+    """Told what is being done, a line at a time."""
+
+    def tell(self, line: str) -> None:
+        if self.say is not None:
+            self.say(line)
+
+
+def check_method(method: str, parts: int, n: int, options: PartitionOptions | None = None) -> None:
+    """Refuse what cannot be cut, before anything is read or computed.
+
+    >>> check_method("metsi", 4, 34)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown partition method 'metsi'. Did you mean 'metis'? Known: block, ...
+    """
+    options = options or PartitionOptions()
+    if method not in METHODS:
+        raise unknown("partition method", method, METHODS)
+    if parts < 1:
+        raise UserError(f"{parts} parts were asked for. Use --parts 1 or more.")
+    if parts > n:
+        raise UserError(f"{parts} parts are more than the graph's {n} vertices. Use --parts {n} or fewer.")
+    if not 0 <= options.epsilon < float("inf"):
+        raise UserError(f"epsilon must be 0 or more, not {options.epsilon:g}. Use --epsilon 0.03.")
+    if options.seed < 0:
+        raise UserError(f"seed must be at least 0, not {options.seed}.")
+    choose_preset(options.preset, parts)
+    if method in ("hypergraph", "stochastic"):
+        load_library()
+    if method == "metis" and importlib.util.find_spec("pymetis") is None:
+        raise UserError("the method 'metis' needs pymetis. Use: pip install 'weft[partition]'.")
+
+
+def partition_graph(
+    graph: Graph, parts: int, method: str = "auto", options: PartitionOptions | None = None
+) -> Tensor:
+    """Who owns which vertex: one part id a vertex, [n] int64 in 0..parts-1. A part may be empty.
+
+    minimise  Σ_j (λ_j − 1)   (hypergraph)     subject to   W_p ≤ (1 + ε) mean W,  W_p the nonzeros of part p's rows
+
+    Where ε cannot be met, because a row alone is too heavy, the best that was found is returned, and
+    `options.say` is told what was reached.
+
+    >>> from weft.graph import karate
+    >>> parts = partition_graph(karate(), 3, "metis")
+    >>> parts.shape, sorted(set(parts.tolist()))
+    (torch.Size([34]), [0, 1, 2])
+    """
+    options = options or PartitionOptions()
+    n = graph.num_nodes
+    check_method(method, parts, n, options)
+    if method == "auto":
+        method = pick(graph, parts)
+        options.tell(f"auto: {method}")
+    if parts == 1:
+        return torch.zeros(n, dtype=torch.int64)
+    if method == "block":
+        return torch.from_numpy(simple.block(n, parts))
+    if method == "random":
+        return torch.from_numpy(simple.shuffled(n, parts, options.seed))
+    if method == "hash":
+        return torch.from_numpy(simple.hashed(n, parts, options.seed))
+    made = _cut(graph, parts, method, options)
+    loads = np.bincount(made, weights=row_weights(graph), minlength=parts)
+    reached = float(loads.max() / loads.mean()) - 1
+    if reached > options.epsilon + 1e-9:
+        heaviest = float(row_weights(graph).max() / loads.mean())
+        why = f"; one row alone is {heaviest:.2f} times the mean of a part" if heaviest > 1 else ""
+        options.tell(f"{method}: epsilon {options.epsilon:g} was not met, {reached:.3f} was reached{why}")
+    return torch.from_numpy(made)
+
+
+def _cut(graph: Graph, parts: int, method: str, options: PartitionOptions) -> np.ndarray:
+    if method == "metis":
+        options.tell(f"metis: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs; {parts} parts")
+        return metis(graph, parts, options.epsilon, options.seed)
+    if method == "hypergraph":
+        hypergraph = Hypergraph.column_net(graph)
+    else:
+        size = options.batch_size or max(1, graph.num_nodes // 16)
+        sampler = options.sampler or uniform_batches(graph, size, options.hops)
+        hypergraph, batches = stochastic_hypergraph(
+            graph, sampler, parts, options.theta, options.delta, options.seed, options.batches
+        )
+        options.tell(f"stochastic: {batches} sampled batches")
+    return hypergraph.cut(
+        parts, options.epsilon, options.preset, options.seed, options.threads, options.say
+    )
+
+
+def pick(graph: Graph, parts: int) -> str:
+    """What `auto` means: the best model that takes minutes, of those that are installed.
+
+    >>> from weft.graph import karate
+    >>> pick(karate(), 1)
+    'block'
+    """
+    if parts == 1:
+        return "block"
+    pins = graph.num_arcs + graph.num_nodes
+    if pins <= _HYPERGRAPH_PINS and importlib.util.find_spec("mtkahypar") is not None:
+        return "hypergraph"
+    if pins <= _METIS_ARCS and importlib.util.find_spec("pymetis") is not None:
+        return "metis"
+    return "random"

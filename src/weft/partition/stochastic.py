@@ -1,0 +1,94 @@
+"""The stochastic hypergraph (Demirci et al., Algorithm 3): nets of sampled mini-batches, cut as one hypergraph.
+
+Its connectivity estimates that of a random batch's net, which lies between 1 and P. By Hoeffding, with |N| nets
+
+    Pr[ |λ' − λ| ≥ θ ] ≤ 2 exp(−2 |N| θ² / (P − 1)²) ≤ δ      for   |N| ≥ (P − 1)² / (2 θ²) · ln(2/δ)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import UserError
+from ..graph import Graph
+from .arcs import row_weights
+from .hypergraph import Hypergraph
+
+Sampler = Callable[[int], tuple[np.ndarray, np.ndarray]]
+"""seed → (rows, columns): the arcs column → row of one sampled subgraph, by the graph's vertices."""
+
+
+def nets_needed(parts: int, theta: float, delta: float) -> int:
+    """|N| of the bound above.
+
+    >>> nets_needed(27, 0.1, 0.5)
+    46857
+    """
+    if not theta > 0:
+        raise UserError(f"theta must be above 0, not {theta:g}. Use --theta 0.1.")
+    if not 0 < delta < 1:
+        raise UserError(f"delta must lie between 0 and 1, not {delta:g}. Use --delta 0.5.")
+    return math.ceil((parts - 1) ** 2 / (2 * theta**2) * math.log(2 / delta))
+
+
+def stochastic_hypergraph(
+    graph: Graph, sampler: Sampler, parts: int, theta: float, delta: float, seed: int, batches: int = 0
+) -> tuple[Hypergraph, int]:
+    """The merged hypergraph of b batches, and b: as many as bring the nets of the bound, or `batches`."""
+    wanted = nets_needed(parts, theta, delta)
+    n, weights = graph.num_nodes, row_weights(graph)
+    rows: list[np.ndarray] = []
+    nets: list[np.ndarray] = []
+    found = 0
+    while len(rows) < batches if batches else found < wanted:
+        row, column = sampler(_batch_seed(seed, len(rows)))
+        count = len(np.unique(column))
+        if not count and found == 0 and len(rows) >= 100:
+            raise UserError("100 sampled batches have not one arc. Use larger batches, or another sampler.")
+        found += count
+        # A column of each batch is a net of its own.
+        nets.append(column.astype(np.int64) + len(rows) * n)
+        rows.append(row)
+    return Hypergraph.of_arcs(np.concatenate(rows), np.concatenate(nets), weights), len(rows)
+
+
+def _batch_seed(seed: int, batch: int) -> int:
+    """Apart for every (seed, batch), so that fresh batches of another seed are fresh."""
+    return int(np.random.SeedSequence([seed, batch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def uniform_batches(graph: Graph, size: int, hops: int = 1) -> Sampler:
+    """Batches of `size` vertices drawn uniformly, with their full neighbourhood of `hops` hops.
+
+    The arcs are those into the batch, then those into its neighbours, and so on: what `hops` layers read.
+
+    >>> g = Graph.from_arcs([0, 1, 2], [1, 2, 3])
+    >>> rows, columns = uniform_batches(g, 4)(0)
+    >>> sorted(zip(rows.tolist(), columns.tolist()))
+    [(1, 0), (2, 1), (3, 2)]
+    """
+    if not 1 <= size <= graph.num_nodes:
+        raise UserError(f"batches of {size} of {graph.num_nodes} vertices. Use 1 to {graph.num_nodes}.")
+    if hops < 1:
+        raise UserError(f"hops must be at least 1, not {hops}.")
+    indptr, indices = graph.indptr.numpy(), graph.indices.numpy()
+
+    def sample(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        frontier = np.random.default_rng(seed).choice(graph.num_nodes, size, replace=False)
+        seen = np.zeros(graph.num_nodes, dtype=bool)
+        rows, columns = [], []
+        for _ in range(hops):
+            seen[frontier] = True
+            counts = indptr[frontier + 1] - indptr[frontier]
+            skip = indptr[frontier] - (np.cumsum(counts) - counts)
+            column = indices[np.arange(counts.sum()) + np.repeat(skip, counts)]
+            rows.append(np.repeat(frontier, counts))
+            columns.append(column)
+            fresh = np.unique(column)
+            frontier = fresh[~seen[fresh]]
+        return np.concatenate(rows), np.concatenate(columns)
+
+    return sample
