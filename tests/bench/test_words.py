@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from weft.bench.words import ALGORITHMS, bench_words, check_drawable, draw_words, slope
+from weft.bench.pictures import check_drawable
+from weft.bench.words import ALGORITHMS, bench_words, draw_words, slope
 from weft.cli import main
 from weft.errors import UserError
 from weft.graph import er

@@ -15,7 +15,7 @@ from weft.errors import UserError
 from weft.graph import Graph, Store, load, open_store, write_store
 from weft.parallel import STRATEGIES
 from weft.train import RunConfig, Trainer
-from weft.train.trainer import assign
+from weft.train.assign import check_assignment
 
 from .graphs import config, multilabel, small
 from .real_ranks import train_in_turn
@@ -267,5 +267,5 @@ def test_more_ranks_than_vertices_are_refused():
     from weft.parallel import Grid
 
     with pytest.raises(UserError) as caught:
-        assign(karate().num_nodes, Grid(5, 7), "random", 0)
+        check_assignment(karate().num_nodes, Grid(5, 7), RunConfig().parallel)
     assert str(caught.value) == "35 ranks are more than the graph's 34 vertices. Use --ranks 34 or fewer."

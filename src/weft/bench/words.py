@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +34,7 @@ from ..errors import UserError
 from ..graph import Graph
 from ..parallel import Grid
 from ..train import RunConfig, Trainer
+from .pictures import check_drawable, new_figure, save
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -202,25 +202,12 @@ def _measure(comm: Communicator, graph: Graph, config: RunConfig) -> tuple[int, 
     return product.words(), epoch.words()
 
 
-def check_drawable(path: str) -> None:
-    """Refuse a picture that cannot be drawn, before anything is measured."""
-    if Path(path).suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--plot {path} is no picture's name. Use a name that ends in .png, .svg or .pdf.")
-    if not Path(path).parent.is_dir():
-        raise UserError(f"no folder {Path(path).parent} to draw {Path(path).name} into. Make it first.")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UserError("--plot needs matplotlib. Use: pip install 'weft[plot]'.") from None
-
-
 def draw_words(result: dict[str, Any], path: str) -> None:
     """Words against ranks, both axes logarithmic: measured as marks, the papers' dense terms as lines."""
     check_drawable(path)
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = new_figure(9, 4.2)
     titles = {"": "one propagation A·H", "epoch_": f"one epoch of a {result['layers']}-layer GCN"}
     names = list(dict.fromkeys(row["algorithm"] for row in result["rows"]))
     marks = dict(zip(names, "osD^vPX", strict=False))
@@ -245,10 +232,7 @@ def draw_words(result: dict[str, Any], path: str) -> None:
     keys.append(Line2D([], [], color="grey", label="weft, measured"))
     keys.append(Line2D([], [], color="grey", linestyle="--", label="paper, dense terms"))
     figure.legend(handles=keys, loc="outside lower center", ncols=(len(keys) + 1) // 2, frameon=False)
-    try:
-        figure.savefig(path, dpi=100)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}. Check the folder.") from None
+    save(figure, path)
 
 
 def slope(rows: Sequence[dict[str, Any]], key: str = "words") -> float:

@@ -16,6 +16,7 @@ COMMANDS = {
     "info": "describe a graph",
     "generate": "make a graph and store it",
     "convert": "turn a graph file into a memory-mapped store",
+    "partition": "cut a graph into parts, and count what will move between them",
     "run": "start your own script on ranks",
     "doctor": "what works on this machine",
     "bench": "measure: kernels, epochs against PyG, messages",

@@ -26,7 +26,8 @@ def run(arguments: Sequence[str]) -> int:
         {whole_number(part, f"each of --ranks {parsed.ranks}") for part in parsed.ranks.split(",")}
     )
     width, layers = (whole_number(getattr(parsed, name), f"--{name}") for name in ("width", "layers"))
-    from ..bench.words import bench_words, check_drawable, draw_words
+    from ..bench.pictures import check_drawable
+    from ..bench.words import bench_words, draw_words
     from ..graph import load
 
     if parsed.plot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,3 +126,18 @@ def whole_number(text: str, option: str, least: int = 1) -> int:
     if number < least:
         raise UserError(f"{option} must be at least {least}, not {number}.")
     return number
+
+
+def number(text: str, option: str) -> float:
+    """An option's value as a finite number.
+
+    >>> number("0.03", "--epsilon")
+    0.03
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{option} must be a number, not {text!r}.")
+    return value

@@ -38,7 +38,8 @@ def on_ranks(
     from ..comm import connect, in_job
     from ..comm.launch import launch
     from ..comm.threads import run_threads, single
-    from ..train.trainer import assign, check_options, check_trainable
+    from ..train.assign import check_assignment
+    from ..train.trainer import check_options, check_trainable
 
     options = config.parallel
     check_options(config)
@@ -55,7 +56,7 @@ def on_ranks(
     graph = load_graph(config)
     if trains:
         check_trainable(graph, config)
-    assign(graph.num_nodes, grid, options.partition, config.train.seed)
+    check_assignment(graph.num_nodes, grid, options)
     if options.ranks == 1:
         _set_threads(config.train.threads)
         return work(single(), graph)

@@ -53,10 +53,11 @@ class Blocks:
         return cls(grid, torch.cat([part.sort().values for part in order.split(sizes)]), sizes)
 
     @classmethod
-    def of_parts(cls, parts: Tensor, grid: Grid) -> Blocks:
-        """Rank p owns the vertices of part p, in their order; a part may be empty.
+    def of_parts(cls, parts: Tensor, grid: Grid, key: Tensor | None = None) -> Blocks:
+        """Rank p owns the vertices of part p, in their order or in that of `key`; a part may be empty.
 
             parts  [n] int64, in 0..P-1
+            key    [n] int64, or None
 
         >>> Blocks.of_parts(torch.tensor([1, 0, 1]), Grid(2)).order.tolist()
         [1, 0, 2]
@@ -68,7 +69,8 @@ class Blocks:
                 f"Make it with --parts {grid.size}."
             )
         sizes = torch.bincount(parts.long(), minlength=grid.size).tolist()
-        return cls(grid, torch.argsort(parts, stable=True), sizes)
+        first = torch.arange(parts.numel()) if key is None else torch.argsort(key, stable=True)
+        return cls(grid, first[torch.argsort(parts[first], stable=True)], sizes)
 
     @cached_property
     def offsets(self) -> list[int]:
@@ -95,6 +97,13 @@ class Blocks:
     def columns(self, width: int) -> list[int]:
         """Sizes of the blocks C_f of `width` columns; some are empty where width < feature ranks."""
         return even_sizes(width, self.grid.feature)
+
+    @property
+    def parts(self) -> Tensor:
+        """[n] int64: the rank that owns each vertex; the inverse of `of_parts`."""
+        owner = torch.empty_like(self.order)
+        owner[self.order] = torch.repeat_interleave(torch.arange(self.grid.size), torch.tensor(self.sizes))
+        return owner
 
     @cached_property
     def place_of(self) -> Tensor:

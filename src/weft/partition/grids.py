@@ -58,7 +58,7 @@ def line_volumes(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int
     """(gather, reduce): rows that move along row and along inner in one propagation.
 
     >>> g = Graph.from_arcs([0, 0, 1], [1, 2, 3])
-    >>> line_volumes(g, torch.tensor([0, 1, 2, 3]), (2, 2))     # 2 reads 0 across slabs; 1 and 3 within theirs
+    >>> line_volumes(g, torch.tensor([0, 1, 2, 3]), (2, 2))   # 2 and 3 read across slabs, 1 within its own
     (2, 1)
     """
     place = np.asarray(parts)
@@ -122,5 +122,3 @@ def _descend(reads: np.ndarray, writes: np.ndarray, place: np.ndarray, inner: in
             break
         place[p], place[q] = place[q], place[p]
     return place
-
-

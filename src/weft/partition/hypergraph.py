@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,15 @@ from ..graph import Graph
 from ..graph.guard import check_fits
 from .arcs import distinct, row_weights, rows_and_columns
 
-PRESETS = ("auto", "default", "quality", "highest-quality", "large-k", "deterministic", "deterministic-quality")
+PRESETS = (
+    "auto",
+    "default",
+    "quality",
+    "highest-quality",
+    "large-k",
+    "deterministic",
+    "deterministic-quality",
+)
 LARGE_K = 128
 """From so many parts on, `auto` takes the large-k preset."""
 
@@ -48,7 +58,9 @@ class Hypergraph:
         n = len(weights)
         nets, owners = columns.astype(np.int64), np.unique(columns)
         net, pin = distinct(np.concatenate([nets, owners]), np.concatenate([rows, owners % n]), n)
-        begins = np.concatenate([[0], np.flatnonzero(net[1:] != net[:-1]) + 1]) if len(net) else np.zeros(0, int)
+        begins = (
+            np.concatenate([[0], np.flatnonzero(net[1:] != net[:-1]) + 1]) if len(net) else np.zeros(0, int)
+        )
         lengths = np.diff(np.append(begins, len(net)))
         keep = np.repeat(lengths > 1, lengths)
         return cls(weights, np.concatenate([[0], np.cumsum(lengths[lengths > 1])]), pin[keep])
@@ -90,7 +102,7 @@ class Hypergraph:
         # It takes lists of lists. One int object a vertex, shared by all pins: 8 bytes a pin instead of 40.
         names = np.array(range(n), dtype=object)
         flat, starts = names[self.pins].tolist(), self.starts.tolist()
-        nets = [flat[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+        nets = [flat[a:b] for a, b in itertools.pairwise(starts)]
         del flat
         made = library.create_hypergraph(context, n, len(nets), nets, self.weights.tolist(), [1] * len(nets))
         del nets
@@ -110,7 +122,7 @@ def choose_preset(preset: str, parts: int) -> str:
     return "large-k" if parts >= LARGE_K else "deterministic"
 
 
-def load_library() -> object:
+def load_library() -> Any:
     """Mt-KaHyPar, or the line that names the extra."""
     try:
         import mtkahypar

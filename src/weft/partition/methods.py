@@ -96,7 +96,7 @@ def partition_graph(
 ) -> Tensor:
     """Who owns which vertex: one part id a vertex, [n] int64 in 0..parts-1. A part may be empty.
 
-    minimise  Σ_j (λ_j − 1)   (hypergraph)     subject to   W_p ≤ (1 + ε) mean W,  W_p the nonzeros of part p's rows
+    hypergraph:  minimise Σ_j (λ_j − 1)  subject to  W_p ≤ (1 + ε) mean W,  W_p the nonzeros of p's rows
 
     Where ε cannot be met, because a row alone is too heavy, the best that was found is returned, and
     `options.say` is told what was reached.
@@ -143,9 +143,7 @@ def _cut(graph: Graph, parts: int, method: str, options: PartitionOptions) -> np
             graph, sampler, parts, options.theta, options.delta, options.seed, options.batches
         )
         options.tell(f"stochastic: {batches} sampled batches")
-    return hypergraph.cut(
-        parts, options.epsilon, options.preset, options.seed, options.threads, options.say
-    )
+    return hypergraph.cut(parts, options.epsilon, options.preset, options.seed, options.threads, options.say)
 
 
 def pick(graph: Graph, parts: int) -> str:

@@ -1,6 +1,6 @@
 """What an assignment costs: words and messages of the sparse exchange on P × 1 × 1, and balance.
 
-Part p owns vertices; its rows of A read columns of others. With λ_j the number of parts that own j or read it:
+Part p owns vertices; its rows of A read others' columns. λ_j is the number of parts that own j or read it.
 
     volume    Σ_j (λ_j − 1)         rows of H that cross, in one propagation; words are this times the width
     messages  pairs of parts between which at least one row crosses
@@ -23,9 +23,9 @@ from .arcs import distinct, row_weights, rows_and_columns
 class Metrics:
     """The cost of an assignment; volumes are rows that a part sends in one propagation.
 
-        between  [P, P]  rows that part p sends to part q
-        loads    [P]     nonzeros of A + I in the rows of each part
-        sizes    [P]     vertices of each part
+    between  [P, P]  rows that part p sends to part q
+    loads    [P]     nonzeros of A + I in the rows of each part
+    sizes    [P]     vertices of each part
     """
 
     between: np.ndarray

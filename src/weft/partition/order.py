@@ -1,4 +1,4 @@
-"""The order of vertices within a part: neighbours near each other, so that rows of H are still in the cache."""
+"""The order of vertices within a part: neighbours near each other, so that rows of H stay in the cache."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ _CLUSTER = 512
 """Vertices of a cluster: at width 64 in float32 its rows of H take 128 kB, half of a usual L2."""
 
 
-def order_within(
-    graph: Graph, parts: Tensor, count: int, how: str, seed: int = 0, say: Say | None = None
-) -> Tensor:
+def order_within(graph: Graph, parts: Tensor, how: str, seed: int = 0, say: Say | None = None) -> Tensor:
     """Where each vertex stands: sort a part's vertices by this key. [n] int64, each number once.
 
     >>> from weft.graph import karate
-    >>> key = order_within(karate(), torch.zeros(34, dtype=torch.int64), 1, "degree")
+    >>> key = order_within(karate(), torch.zeros(34, dtype=torch.int64), "degree")
     >>> int(key.argmin())                     # the president, whom 17 read
     33
     """

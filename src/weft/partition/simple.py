@@ -21,7 +21,7 @@ def shuffled(n: int, parts: int, seed: int) -> np.ndarray:
 
 
 def hashed(n: int, parts: int, seed: int) -> np.ndarray:
-    """part(v) = hash(v, seed) mod P: anybody can tell who owns v, without a table; sizes are even only on average.
+    """part(v) = hash(v, seed) mod P: who owns v can be told without a table; sizes are even on average.
 
     The hash is SplitMix64's finaliser, whose every output bit depends on every input bit.
 

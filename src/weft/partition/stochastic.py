@@ -1,6 +1,6 @@
-"""The stochastic hypergraph (Demirci et al., Algorithm 3): nets of sampled mini-batches, cut as one hypergraph.
+"""The stochastic hypergraph (Demirci et al., Algorithm 3): sampled mini-batches, cut as one hypergraph.
 
-Its connectivity estimates that of a random batch's net, which lies between 1 and P. By Hoeffding, with |N| nets
+Its connectivity estimates that of a random batch's net, which lies in 1..P. By Hoeffding, with |N| nets
 
     Pr[ |λ' − λ| ≥ θ ] ≤ 2 exp(−2 |N| θ² / (P − 1)²) ≤ δ      for   |N| ≥ (P − 1)² / (2 θ²) · ln(2/δ)
 """

@@ -82,7 +82,13 @@ class ParallelConfig:
     exchange: str = ""
     """What moves: dense (whole blocks) or sparse (only rows that are read); by default the strategy's own."""
     partition: str = "random"
-    """Who owns which vertex: random, block, or a file with one part a vertex (.npy)."""
+    """Who owns which vertex: random, block, hash, metis, hypergraph, stochastic, auto, or a file (.npy)."""
+    epsilon: float = 0.03
+    """How far the heaviest part may be above the mean, for metis, hypergraph and stochastic."""
+    preset: str = "auto"
+    """Mt-KaHyPar's preset: default, quality, highest-quality, large-k, deterministic, or auto."""
+    order: str = "none"
+    """Order of the vertices within a part: none, degree, rcm or cluster."""
     engine: str = "auto"
     """How ranks talk: mpi, torch, threads (virtual ranks in one process), or auto."""
     overlap: bool = True

@@ -80,7 +80,7 @@ def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path)
     model = restore(run, source.num_features)
     dtype = getattr(torch, config.train.dtype)
     grid, exchange = choose(options.strategy, comm.size, options.grid, options.replication, options.exchange)
-    blocks = assign(source.num_nodes, grid, options.partition, config.train.seed)
+    blocks = assign(source, grid, options, config.train.seed, comm)
     graph = DistributedGraph.build(
         source, comm, grid, model.adjacency, exchange, blocks, dtype, options.overlap, options.move_adjacency
     )

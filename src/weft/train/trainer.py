@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,8 +25,9 @@ from ..graph.guard import check_fits
 from ..kernels import gather_rows, pool
 from ..kernels.memory import trim
 from ..nn import Model, Noise, build, check_model
-from ..parallel import Blocks, DistributedGraph, Grid, Volume, choose
+from ..parallel import Blocks, DistributedGraph, Volume, choose
 from ..parallel.source import count_arcs
+from .assign import assign
 from .config import RunConfig
 from .metrics import hits, loss_sum, score
 from .optimise import Schedule, optimiser
@@ -139,7 +139,7 @@ class Trainer:
         dtype = getattr(torch, config.train.dtype)
         # The seed alone makes the weights: every rank of every grid starts from the same ones.
         self.model: Model = self._make_model(source).to(dtype)
-        blocks = assign(source.num_nodes, grid, options.partition, config.train.seed)
+        blocks = assign(source, grid, options, config.train.seed, self.comm)
         self.A = DistributedGraph.build(
             source,
             self.comm,
@@ -340,40 +340,6 @@ class Trainer:
         except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
             result.interrupted = True
         return result
-
-
-def assign(n: int, grid: Grid, partition: str, seed: int) -> Blocks:
-    """Who owns which vertex: even blocks, in order or at random, or as a file says.
-
-    >>> assign(5, Grid(2), "block", seed=0).order.tolist()
-    [0, 1, 2, 3, 4]
-    """
-    if grid.size > max(n, 1):
-        raise UserError(
-            f"{grid.size} ranks are more than the graph's {n} vertices. Use --ranks {max(n, 1)} or fewer."
-        )
-    if partition == "block" or (partition == "random" and grid.size == 1):
-        return Blocks.even(n, grid)
-    if partition == "random":
-        return Blocks.even(n, grid, seed)
-    if not partition.endswith(".npy"):
-        raise unknown("partition", partition, ["random", "block", "a file such as parts.npy"])
-    return Blocks.of_parts(read_parts(partition, n), grid)
-
-
-def read_parts(path: str, n: int) -> Tensor:
-    """An assignment from a file: one part a vertex. [n] int64."""
-    try:
-        parts = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"no file {path}. Make one: weft partition GRAPH --parts P --out {path}.") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"cannot read {path} as a .npy array: {error}.") from None
-    if not isinstance(parts, np.ndarray) or parts.dtype.kind not in "iu" or parts.ndim != 1:
-        raise UserError(f"{path} does not hold one whole number a vertex. Make it with weft partition.")
-    if len(parts) != n:
-        raise UserError(f"{path} has {len(parts)} parts for {n} vertices. Make it for this graph.")
-    return torch.from_numpy(parts.astype(np.int64))
 
 
 def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> Tensor:

@@ -1,0 +1,192 @@
+"""weft partition: cut a graph into parts, and say what they will cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from .options import Parser, number, whole_number
+from .tables import columns
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..graph import Graph
+    from ..partition import PartitionOptions
+
+_EXAMPLES = """  weft partition soc.txt.gz --parts 64 --out parts.npy
+  weft partition cora --parts 8 --method random,metis,hypergraph
+  weft partition g.weft --parts 16 --method hypergraph --epsilon 0.01 --preset quality
+  weft partition g.weft --parts 16 --plot volume.png
+  weft partition g.weft --grid 4x2x1 --out parts.npy      parts arranged for a grid
+  weft train g.weft --ranks 64 --strategy halo --partition parts.npy"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        "partition", "GRAPH --parts P [OPTIONS]",
+        "Cut a graph into parts of equal work, and count the rows that will cross between them. Volumes are "
+        "rows that a part sends in one propagation; words are these times the width.", _EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument("graph", metavar="GRAPH", help="a generator, data set, file or store")
+    parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
+    parser.add_argument("--parts", metavar="N", help="how many parts: one a rank")
+    parser.add_argument("--grid", default="", metavar="RxKxF", help="parts for a grid: row x inner x feature")
+    parser.add_argument(
+        "--method", default="auto", metavar="NAMES",
+        help="one or several: block, random, hash, metis, hypergraph, stochastic, auto (auto)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--epsilon", default="0.03", metavar="X", help="how far a part may be above the mean (0.03)"
+    )
+    parser.add_argument("--preset", default="auto", metavar="TEXT", help="of Mt-KaHyPar (auto)")
+    parser.add_argument("--threads", default="0", metavar="N", help="for Mt-KaHyPar; 0: all cores (0)")
+    parser.add_argument(
+        "--theta", default="0.1", metavar="X", help="stochastic: error of the connectivity (0.1)"
+    )
+    parser.add_argument(
+        "--delta", default="0.5", metavar="X", help="stochastic: chance of a larger one (0.5)"
+    )
+    parser.add_argument(
+        "--batch-size", default="0", metavar="N", help="stochastic: vertices of a batch; 0: a sixteenth (0)"
+    )
+    parser.add_argument("--hops", default="1", metavar="N", help="stochastic: layers that a batch reads (1)")
+    parser.add_argument(
+        "--batches", default="0", metavar="N", help="stochastic: batches; 0: as theta and delta ask (0)"
+    )
+    parser.add_argument("--seed", default="0", metavar="N", help="(0)")
+    parser.add_argument(
+        "--out", default="", metavar="FILE.npy", help="write one part id a vertex; must not exist"
+    )
+    parser.add_argument("--plot", default="", metavar="FILE", help="volume between parts: .png, .svg or .pdf")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parsed = parser.parse(arguments)
+    shape = _shape(parsed.parts, parsed.grid)
+    methods = [name.strip() for name in parsed.method.split(",")]
+    if parsed.out:
+        _check_out(parsed.out, methods)
+    if parsed.plot:
+        from ..bench.pictures import check_drawable
+
+        check_drawable(parsed.plot)
+    from ..graph import load
+    from ..partition import PartitionOptions, check_method
+    from ..train.assign import bare
+
+    options = PartitionOptions(
+        seed=whole_number(parsed.seed, "--seed", least=0), epsilon=number(parsed.epsilon, "--epsilon"),
+        preset=parsed.preset, threads=whole_number(parsed.threads, "--threads", least=0),
+        theta=number(parsed.theta, "--theta"), delta=number(parsed.delta, "--delta"),
+        batch_size=whole_number(parsed.batch_size, "--batch-size", least=0),
+        hops=whole_number(parsed.hops, "--hops"), batches=whole_number(parsed.batches, "--batches", least=0),
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    graph = bare(load(parsed.graph, parsed.data))
+    count = shape[0] * shape[1] * shape[2]
+    for method in methods:
+        check_method(method, count, graph.num_nodes, options)
+    rows, made = [], []
+    for method in methods:
+        answer, parts = _one(graph, shape, method, options)
+        rows.append(answer)
+        made.append(parts)
+    if parsed.out:
+        _save(parsed.out, made[0])
+    if parsed.plot:
+        from ..bench.pictures import draw_volumes
+        from ..partition import measure
+
+        draw_volumes(
+            {m: measure(graph, p, count).between for m, p in zip(methods, made, strict=True)}, parsed.plot
+        )
+    head = {"graph": parsed.graph, "vertices": graph.num_nodes, "arcs": graph.num_arcs, "parts": count}
+    if parsed.json:
+        print(json.dumps(head | (rows[0] if len(rows) == 1 else {"methods": rows})))
+        return 0
+    _table(head, rows)
+    if parsed.out:
+        print(f"{parsed.out}: use it with weft train --ranks {count} --partition {parsed.out}")
+    return 0
+
+
+def _one(
+    graph: Graph, shape: tuple[int, int, int], method: str, options: PartitionOptions
+) -> tuple[dict[str, Any], Tensor]:
+    """One method's figures and its parts."""
+    from ..partition import measure, partition_for_grid
+    from ..partition.grids import line_volumes
+
+    started = time.perf_counter()
+    parts = partition_for_grid(graph, shape, method, options)
+    seconds = time.perf_counter() - started
+    answer = {"method": method, **measure(graph, parts, shape[0] * shape[1] * shape[2]).as_dict()}
+    if shape[1:] != (1, 1):
+        gather, reduce = line_volumes(graph, parts // shape[2], shape[:2])
+        answer |= {"grid": "x".join(map(str, shape)), "volume_gather": gather, "volume_reduce": reduce}
+    return answer | {"seconds": seconds}, parts
+
+
+def _shape(parts: str | None, grid: str) -> tuple[int, int, int]:
+    """(row, inner, feature) of `--parts` or `--grid`.
+
+    >>> _shape("8", ""), _shape(None, "4x2x1")
+    ((8, 1, 1), (4, 2, 1))
+    """
+    if (parts is None) == (not grid):
+        raise UserError("give one of --parts and --grid: --parts 16, or --grid 4x4x1.")
+    if parts is not None:
+        return whole_number(parts, "--parts"), 1, 1
+    from ..parallel.grid import parse
+
+    sides = parse(grid)
+    if len(sides) != 3:
+        raise UserError(f"--grid {grid} must be row x inner x feature. Write --grid 4x2x1.")
+    return sides[0], sides[1], sides[2]
+
+
+def _check_out(path: str, methods: list[str]) -> None:
+    if not path.endswith(".npy"):
+        raise UserError(f"--out {path} must end in .npy. Use {path}.npy.")
+    if len(methods) > 1:
+        raise UserError(f"--out takes one method, {len(methods)} were given. Use --method {methods[-1]}.")
+    if Path(path).exists():
+        raise UserError(f"{path} exists already. Choose another name, or remove it.")
+    if not Path(path).parent.is_dir():
+        raise UserError(f"no folder {Path(path).parent} to write {Path(path).name} into. Make it first.")
+
+
+def _save(path: str, parts: Tensor) -> None:
+    import numpy as np
+
+    try:
+        with open(path, "xb") as file:
+            np.save(file, parts.numpy().astype(np.int32), allow_pickle=False)
+    except FileExistsError:
+        raise UserError(f"{path} exists already. Choose another name, or remove it.") from None
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}. Check the folder.") from None
+
+
+def _table(head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    print(f"{head['graph']}: {head['vertices']:,} vertices, {head['arcs']:,} arcs, {head['parts']} parts")
+    figures = {
+        "volume": "volume_total", "average": "volume_average", "max": "volume_max",
+        "messages": "messages_total", "most": "messages_max",
+    }  # fmt: skip
+    if "grid" in rows[0]:  # what P × 1 × 1 would move is beside the point
+        figures = {"gather": "volume_gather", "reduce": "volume_reduce"}
+    print(
+        columns(
+            ["method", *figures, "imbalance", "edge cut", "seconds"],
+            [
+                [r["method"], *(f"{r[key]:,.0f}" for key in figures.values()), f"{r['imbalance']:.3f}",
+                 f"{r['edge_cut']:,}", f"{r['seconds']:.1f}"]
+                for r in rows
+            ],
+        )
+    )  # fmt: skip
