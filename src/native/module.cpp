@@ -11,6 +11,7 @@
 #include "csr.h"
 #include "kernels.h"
 #include "parallel.h"
+#include "sampling.h"
 
 namespace nb = nanobind;
 using Address = uintptr_t;
@@ -142,6 +143,26 @@ void bind_csr(nb::module_& m, const std::string& suffix) {
     nb::gil_scoped_release free;
     weft::transpose(rows, columns, at<const int64_t>(indptr), at<const I>(indices), at<int64_t>(t_indptr),
                     at<I>(t_indices), at<int64_t>(permutation));
+  });
+  m.def(("sample_counts_" + suffix).c_str(), [](Address indptr, Address rows, int64_t count, int64_t fanout,
+                                                bool replace, bool loops, Address out) {
+    nb::gil_scoped_release free;
+    weft::sample_counts(at<const int64_t>(indptr), at<const I>(rows), count, fanout, replace, loops,
+                        at<int64_t>(out));
+  });
+  m.def(("sample_rows_" + suffix).c_str(),
+        [](Address indptr, Address indices, Address rows, Address vertex, int64_t count, int64_t fanout,
+           bool replace, bool loops, uint64_t key, Address out, Address picked, Address arcs, int threads) {
+          nb::gil_scoped_release free;
+          weft::sample_rows(at<const int64_t>(indptr), at<const I>(indices), at<const I>(rows),
+                            at<const I>(vertex), count, fanout, replace, loops, key, at<const int64_t>(out),
+                            at<I>(picked), at<int64_t>(arcs), threads);
+        });
+  m.def(("relabel_" + suffix).c_str(), [](Address targets, int64_t count, Address picked, int64_t arcs,
+                                          Address place, Address sources, Address local) {
+    nb::gil_scoped_release free;
+    return weft::relabel(at<const I>(targets), count, at<const I>(picked), arcs, at<I>(place), at<I>(sources),
+                         at<I>(local));
   });
 }
 

@@ -7,6 +7,7 @@ from .memory import pool
 from .meter import Meter
 from .native import use
 from .rows import add_rows_, gather_rows, pack_rows, scatter_add
+from .sampling import relabel, sample_rows
 from .sddmm import sddmm
 from .spmm import spmm
 
@@ -22,7 +23,9 @@ __all__ = [
     "linear_pair",
     "pack_rows",
     "pool",
+    "relabel",
     "relu_dropout_",
+    "sample_rows",
     "scatter_add",
     "sddmm",
     "spmm",

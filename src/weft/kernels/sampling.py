@@ -1,0 +1,142 @@
+"""Neighbours picked at random, and the relabelling of what was picked.
+
+Draw t of a vertex is a word of Philox4x32-10 with the counter (t, vertex) and a key for everything else
+(seed, step, hop). So a sample depends neither on threads nor on ranks, nor on who asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import native
+from .dropout import philox
+
+ALL = -1
+"""The fan-out that takes every neighbour."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What was picked: row i's neighbours are `neighbours[indptr[i]:indptr[i + 1]]`."""
+
+    indptr: Tensor
+    """[rows + 1] int64."""
+    neighbours: Tensor
+    """[picks]: vertices, of the type of the graph's indices."""
+    arcs: Tensor | None
+    """[picks] int64: the place of each in `indices`, -1 for a loop; where asked for."""
+
+
+def sample_rows(
+    indptr: Tensor, indices: Tensor, rows: Tensor, vertices: Tensor, fanout: int, key: int,
+    replace: bool = False, loops: bool = False, want_arcs: bool = False,
+) -> Picked:  # fmt: skip
+    """Up to `fanout` neighbours of each row, at random.
+
+        rows      [m]  rows of the CSR (indptr, indices)
+        vertices  [m]  the vertex that each row is: the random numbers are those of (key, vertex)
+        fanout    at most so many a row, each set of them equally likely; ALL (-1): every neighbour, in order
+        replace   draw `fanout` times, repeats allowed, from every row that is not empty
+        loops     put the vertex itself before its picks (the CSR should then hold no loops)
+
+    >>> indptr, indices = torch.tensor([0, 3, 3]), torch.tensor([5, 7, 9])
+    >>> both = torch.tensor([0, 1])
+    >>> sample_rows(indptr, indices, both, both, ALL, key=0).neighbours.tolist()
+    [5, 7, 9]
+    >>> sample_rows(indptr, indices, both, both, 2, key=0).indptr.tolist()
+    [0, 2, 2]
+    """
+    if fanout < ALL:
+        raise ValueError(f"a fan-out is 0 or more, or {ALL} for all neighbours, not {fanout}")
+    rows, vertices = rows.to(indices.dtype).contiguous(), vertices.to(indices.dtype).contiguous()
+    if not native.served(indices, rows):
+        return _reference(indptr, indices, rows, vertices, fanout, key, replace, loops, want_arcs)
+    m = rows.numel()
+    begins = torch.empty(m + 1, dtype=torch.int64)
+    native.kernel("sample_counts", indices)(
+        native.address(indptr), native.address(rows), m, fanout, replace, loops, native.address(begins)
+    )
+    total = int(begins[-1])
+    neighbours = torch.empty(total, dtype=indices.dtype)
+    arcs = torch.empty(total, dtype=torch.int64) if want_arcs else None
+    native.kernel("sample_rows", indices)(
+        *map(native.address, (indptr, indices, rows, vertices)), m, fanout, replace, loops, key,
+        *map(native.address, (begins, neighbours, arcs)), native.threads(16 * total),
+    )  # fmt: skip
+    return Picked(begins, neighbours, arcs)
+
+
+def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    """(sources, local): every vertex once, the targets first; `sources[local] == neighbours`.
+
+        targets     [m]  distinct vertices
+        neighbours  [e]
+        place       [n]  scratch of the same type, all -1; it is so again afterwards
+
+    >>> sources, local = relabel(torch.tensor([4, 2]), torch.tensor([2, 0, 0]), torch.full((5,), -1))
+    >>> sources.tolist(), local.tolist()
+    ([4, 2, 0], [1, 2, 2])
+    """
+    targets = targets.to(neighbours.dtype).contiguous()
+    if native.served(neighbours, place):
+        sources = torch.empty(targets.numel() + neighbours.numel(), dtype=neighbours.dtype)
+        local = torch.empty_like(neighbours)
+        found = native.kernel("relabel", neighbours)(
+            native.address(targets), targets.numel(), native.address(neighbours), neighbours.numel(),
+            *map(native.address, (place, sources, local)),
+        )  # fmt: skip
+        return sources[:found].clone(), local
+    both = torch.cat([targets, neighbours])
+    values, inverse = torch.unique(both, return_inverse=True)
+    first = torch.full((values.numel(),), both.numel()).scatter_reduce(
+        0, inverse, torch.arange(both.numel()), "amin"
+    )
+    order = torch.argsort(first)
+    position = torch.empty_like(order)
+    position[order] = torch.arange(order.numel())
+    return values[order], position[inverse[targets.numel() :]].to(neighbours.dtype)
+
+
+def _reference(
+    indptr: Tensor, indices: Tensor, rows: Tensor, vertices: Tensor, fanout: int, key: int,
+    replace: bool, loops: bool, want_arcs: bool,
+) -> Picked:  # fmt: skip
+    """The very same picks in torch, a draw for all rows at a time."""
+    rows, vertices = rows.long(), vertices.long()
+    begin = indptr[rows]
+    degree = indptr[rows + 1] - begin
+    if fanout < 0:
+        count = degree
+    else:
+        count = torch.where(degree > 0, fanout, 0) if replace else degree.clamp(max=fanout)
+    width = int(count.max()) if count.numel() else 0
+    chosen = torch.arange(width).expand(rows.numel(), width).clone()
+    drawn = (degree > 0) if replace and fanout >= 0 else (degree > fanout) & (fanout >= 0)
+    who = drawn.nonzero().ravel()
+    for t in range(fanout if who.numel() else 0):
+        words = philox((t // 4, vertices[who] & 0xFFFFFFFF, vertices[who] >> 32, 0), key)[t % 4]
+        if replace:
+            chosen[who, t] = words * degree[who] >> 32
+            continue
+        # Floyd: the drawn position, or the last one allowed where that was drawn before.
+        last = degree[who] - fanout + t
+        position = words * (last + 1) >> 32
+        taken = (chosen[who, :t] == position[:, None]).any(1)
+        chosen[who, t] = torch.where(taken, last, position)
+    there = torch.arange(width) < count[:, None]
+    arcs = (begin[:, None] + chosen)[there]
+    neighbours = indices[arcs]
+    if loops:
+        ends = count.cumsum(0)
+        slots = torch.arange(arcs.numel()) + torch.repeat_interleave(torch.arange(1, rows.numel() + 1), count)
+        home = torch.arange(rows.numel()) + ends - count
+        whole, names = arcs.new_full((arcs.numel() + rows.numel(),), -1), neighbours
+        whole[slots] = arcs
+        neighbours = names.new_empty(whole.numel())
+        neighbours[slots], neighbours[home] = names, vertices.to(names.dtype)
+        arcs, count = whole, count + 1
+    begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    return Picked(begins, neighbours, arcs if want_arcs else None)
