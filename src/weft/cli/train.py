@@ -26,6 +26,7 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train cora --model sage --aggregate max         a data set under $WEFT_DATA
   weft train g.weft --ranks 4 --strategy 2d            four ranks on a 2 x 2 grid
   weft train g.weft --ranks 8 --strategy grid --grid 4x2x1 --exchange sparse
+  weft train g.weft --batch-size 1000 --fanouts 25,10 --feed push-pull --ranks 4
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
   weft train runs/mine/config.toml                     repeat a run
@@ -34,8 +35,8 @@ _EXAMPLES = """  weft train                                           a built-in
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
-        "train", "[GRAPH | RUN.toml] [OPTIONS]", "Train a graph neural network on one graph, full batch.",
-        _EXAMPLES,
+        "train", "[GRAPH | RUN.toml] [OPTIONS]",
+        "Train a graph neural network on one graph, full batch or in sampled mini-batches.", _EXAMPLES,
     )  # fmt: skip
     add_config(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
@@ -51,9 +52,9 @@ def run(arguments: Sequence[str]) -> int:
 def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:
     """What every rank does: train; rank 0 saves and tells."""
     from ..train.run import RunFolder, finite
-    from ..train.trainer import Trainer
+    from ..train.sampled import make_trainer
 
-    trainer = Trainer(source, config, comm)
+    trainer = make_trainer(source, config, comm)
     if comm.rank:
         result = trainer.fit()
         result.gather(trainer)
@@ -105,6 +106,7 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
             f"ranks     {trainer.comm.size} on {trainer.comm.engine}, {config.parallel.strategy} on grid "
             f"{trainer.A.grid}, {trainer.exchange} exchange, {config.parallel.partition} partition"
         )
+    yield from trainer.notes()
 
 
 def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..comm import Communicator
+from ..comm import Communicator, Request
 from ..kernels import CSR, add_rows_, gather_rows, pack_rows
 from .blocks import Blocks
 from .volume import Volume
@@ -97,6 +97,7 @@ class Fetch:
         inverse = None
         if not distinct:
             ids, inverse = torch.unique(ids, return_inverse=True)
+        wire = ids.dtype  # ids travel in their own type: 4 bytes where the graph's are
         owner, place = owners.find(ids.long())
         # A counting sort by owner: row p of this matrix lists the ids of rank p.
         by_owner = CSR(torch.arange(ids.numel() + 1), owner, None, (ids.numel(), comm.size)).T
@@ -108,8 +109,8 @@ class Fetch:
         if inverse is not None:
             self.index = self.index[inverse]
         one = [1] * comm.size
-        self.give = comm.all_to_all(by_owner.counts, one, one, phase="ask").tolist()
-        self.places = comm.all_to_all(place[order], self.need, self.give, phase="ask")
+        self.give = comm.all_to_all(by_owner.counts.to(wire), one, one, phase="ask").tolist()
+        self.places = comm.all_to_all(place[order].to(wire), self.need, self.give, phase="ask")
         """[Σ give]: the own rows that go out, by rank."""
 
     def rows(self, x_own: Tensor) -> Tensor:
@@ -117,6 +118,15 @@ class Fetch:
         if x_own.dim() != 2:
             raise ValueError(f"x_own must be [n_own, w], not {tuple(x_own.shape)}")
         return gather_rows(_Pull.apply(x_own, self), self.index, self.distinct)
+
+    def post(self, x_own: Tensor) -> Request:
+        """The rows on their way, without gradient; `take(request)` waits for them."""
+        packed = pack_rows(x_own.detach(), self.places)
+        return self.comm.iall_to_all(packed, self.give, self.need, phase="pull")
+
+    def take(self, request: Request) -> Tensor:
+        """y[k] = x[ids[k]] of a `post`. [m, w]."""
+        return pack_rows(request.wait(), self.index)
 
     def predict(self, width: int, backward: bool = False) -> Volume:
         """What this rank receives: the plan and one call of `rows`."""

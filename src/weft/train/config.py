@@ -100,6 +100,22 @@ class ParallelConfig:
 
 
 @dataclass
+class BatchConfig:
+    batch_size: int = 0
+    """Training vertices in a step, of all ranks together; 0 takes the whole graph in every step."""
+    fanouts: str = "25,10"
+    """Neighbours sampled a vertex, one number a layer, the first next to the seeds; all takes every one."""
+    replace: bool = False
+    """Draw neighbours with replacement."""
+    feed: str = "auto"
+    """How batches get features: pull (rows from owners), push-pull (P3: columns stay), or auto (counts)."""
+    pipeline: bool = False
+    """Three batches in flight: messages travel while others compute, gradients are three steps old."""
+    memory_budget: str = ""
+    """Memory a rank may use for arcs and features, such as 2GB: what is left holds copies of more parts."""
+
+
+@dataclass
 class RunConfig:
     """The whole run, a section per field."""
 
@@ -107,6 +123,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """The sections as plain values, ready for TOML or JSON."""

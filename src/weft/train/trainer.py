@@ -109,6 +109,7 @@ class Result:
                 kind: [rank["time"].get(kind, 0.0) for rank in ranks]
                 for kind in dict.fromkeys(k for rank in ranks for k in rank["time"])
             },
+            **trainer.facts(),
         }  # fmt: skip
 
 
@@ -185,6 +186,14 @@ class Trainer:
         # Losses and metrics are divided by the global count, so that every grid gives the serial number.
         own = torch.tensor([self.rows[split].numel() for split in SPLITS])
         self.counts = dict(zip(SPLITS, self.comm.all_reduce(own, phase="plan").tolist(), strict=True))
+
+    def facts(self) -> dict[str, Any]:
+        """What another kind of trainer adds to the summary."""
+        return {}
+
+    def notes(self) -> list[str]:
+        """Lines that it adds to the heading."""
+        return []
 
     @property
     def activation_bytes(self) -> int:

@@ -1,0 +1,85 @@
+"""One hop of a batch: who aggregates from whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from ..kernels import CSR, relabel
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The arcs of one hop, row by row: target i reads `neighbours[indptr[i]:indptr[i + 1]]`.
+
+        targets     [m]      distinct vertices, whose rows of the next layer are computed
+        neighbours  [arcs]   the vertices that they read, by their number in the graph
+        values      [arcs]   entries of the matrix, or None: all 1
+        mean        whether a row's sum is divided by its number of arcs
+
+    Each vertex that occurs is a source once, the targets first.
+
+    >>> import torch
+    >>> place = torch.full((9,), -1, dtype=torch.int32)
+    >>> targets, read = torch.tensor([4, 2], dtype=torch.int32), torch.tensor([2, 7, 7], dtype=torch.int32)
+    >>> block = Block(targets, torch.tensor([0, 2, 3]), read, None, False, place)
+    >>> block.sources.tolist(), block.local.tolist()
+    ([4, 2, 7], [1, 2, 2])
+    """
+
+    targets: Tensor
+    indptr: Tensor
+    neighbours: Tensor
+    values: Tensor | None
+    mean: bool
+    place: Tensor
+    """[n] scratch of the relabelling, shared by all blocks of a sampler; -1 everywhere between two uses."""
+
+    @property
+    def arcs(self) -> int:
+        return self.neighbours.numel()
+
+    @cached_property
+    def _labels(self) -> tuple[Tensor, Tensor]:
+        return relabel(self.targets, self.neighbours, self.place)
+
+    @property
+    def sources(self) -> Tensor:
+        """[s]: every vertex of the block once, the targets first."""
+        return self._labels[0]
+
+    @property
+    def local(self) -> Tensor:
+        """[arcs]: where each neighbour stands among the sources."""
+        return self._labels[1]
+
+    @cached_property
+    def matrix(self) -> CSR:
+        """[targets, sources]."""
+        return CSR(self.indptr, self.local, self.values, (self.targets.numel(), self.sources.numel()))
+
+    def over(self, columns: int, place_of: Tensor | None = None) -> CSR:
+        """[targets, columns]: the same rows over all `columns` rows of a feature matrix, without relabelling.
+
+        Column v is vertex v, or `place_of[v]`, the row in which v's features stand.
+        """
+        index = self.neighbours if place_of is None else place_of[self.neighbours.long()]
+        return CSR(self.indptr, index, self.values, (self.targets.numel(), columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some seeds and the blocks above them; `blocks[0]` reads the input, `blocks[-1]` gives the seeds' rows.
+
+    The targets of a block are the sources of the next.
+    """
+
+    step: int
+    """The batch's number in the run: with the seed it names the random numbers."""
+    seeds: Tensor
+    """[s] this rank's share of the batch's vertices."""
+    size: int
+    """Seeds of all ranks together."""
+    blocks: list[Block]

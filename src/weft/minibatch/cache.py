@@ -1,0 +1,123 @@
+"""Copies of parts of the arcs and of the features on more ranks, as far as a memory budget goes.
+
+Without copies every rank holds one part of P. A rank with c parts of the arcs holds its own and the c − 1
+that follow, and samples those without asking; with all P it samples alone. With c copies of the features,
+pull finds c parts of the rows at home; push-pull cuts the columns among g = P/c ranks, and blocks travel only
+among these.
+
+Greedy, as in P³: arcs first, because every hop reads them, then features.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..parallel import Owners
+
+_UNITS = {"": 1, "B": 1, "K": 1e3, "KB": 1e3, "M": 1e6, "MB": 1e6, "G": 1e9, "GB": 1e9, "T": 1e12, "TB": 1e12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+def parse_bytes(text: str) -> int:
+    """A size as people write it.
+
+    >>> parse_bytes("2GB"), parse_bytes("1.5 MiB"), parse_bytes("4096")
+    (2000000000, 1572864, 4096)
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())
+    if not found or found[2].upper() not in _UNITS or float(found[1]) <= 0:
+        raise UserError(f"memory budget {text!r} is not a size. Write --memory-budget 2GB, or 500MB.")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+@dataclass(frozen=True)
+class Copies:
+    """How many of the P parts every rank holds."""
+
+    arcs: int
+    features: int
+    arcs_bytes: int
+    """Of the largest rank."""
+    features_bytes: int
+
+    def as_dict(self) -> dict[str, int]:
+        return dict(vars(self))
+
+
+def _sizes(bytes_: int) -> str:
+    """
+    >>> _sizes(2_500_000)
+    '2.5 MB'
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes_ >= size:
+            return f"{bytes_ / size:.1f} {unit}"
+    return f"{bytes_} B"
+
+
+def plan_copies(
+    budget: int | None, ranks: int, arcs_part: int, features_part: int, whole_groups: bool, spare: int = 0
+) -> Copies:
+    """How many parts a rank can hold within `budget` bytes; None: all arcs where they fit in `spare`.
+
+        arcs_part, features_part   bytes of the largest part
+        whole_groups               push-pull: copies of the features must divide the ranks
+
+    >>> plan_copies(100, ranks=4, arcs_part=10, features_part=20, whole_groups=True)
+    Copies(arcs=4, features=2, arcs_bytes=40, features_bytes=40)
+    >>> plan_copies(50, ranks=4, arcs_part=10, features_part=20, whole_groups=True)
+    Copies(arcs=3, features=1, arcs_bytes=30, features_bytes=20)
+    """
+    if budget is None:
+        arcs = ranks if ranks * arcs_part <= spare else 1
+        return Copies(arcs, 1, arcs * arcs_part, features_part)
+    least = arcs_part + features_part
+    if budget < least:
+        raise UserError(
+            f"a memory budget of {_sizes(budget)} is too small for one copy: a rank needs "
+            f"{_sizes(arcs_part)} for arcs and {_sizes(features_part)} for features on {ranks}. "
+            f"Use --memory-budget {least}, or more ranks."
+        )
+    arcs = min(ranks, (budget - features_part) // max(arcs_part, 1))
+    left = budget - arcs * arcs_part
+    features = min(ranks, left // max(features_part, 1))
+    if whole_groups:
+        features = max(c for c in range(1, features + 1) if ranks % c == 0)
+    return Copies(arcs, features, arcs * arcs_part, features * features_part)
+
+
+def held_parts(rank: int, ranks: int, copies: int) -> list[int]:
+    """The parts that a rank holds: its own, then those that follow.
+
+    >>> held_parts(2, 4, 3)
+    [2, 3, 0]
+    """
+    return [(rank + k) % ranks for k in range(copies)]
+
+
+class AtHand:
+    """Owners as a rank sees them that holds copies: what it has is its own.
+
+    >>> from weft.parallel import Cyclic
+    >>> row_of = torch.tensor([0, 2, 1, -1])
+    >>> owner, place = AtHand(Cyclic(4, 2), 0, row_of).find(torch.tensor([1, 3]))
+    >>> owner.tolist(), place.tolist()
+    ([0, 1], [2, 1])
+    """
+
+    def __init__(self, owners: Owners, rank: int, row_of: Tensor):
+        self.owners, self.rank, self.row_of = owners, rank, row_of
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        owner, place = self.owners.find(ids)
+        here = self.row_of[ids].long()
+        at_hand = here >= 0
+        return torch.where(at_hand, self.rank, owner), torch.where(at_hand, here, place)
+
+    def own(self, rank: int) -> Tensor:
+        return self.owners.own(rank)

@@ -1,0 +1,219 @@
+"""k-hop neighbourhoods of seeds, all or sampled; over parts of the graph the frontier travels.
+
+    hop of replicated arcs      pick neighbours of the frontier
+    hop over parts   frontier   ids of the frontier to their owners
+                     sample     picks per id, then the picked neighbours, back
+                     weights    their entries of the matrix, where the layer needs them
+
+Features never travel here. The picks of a vertex follow from (seed, step, hop, vertex), so both ways give the
+same blocks, on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..errors import UserError
+from ..kernels import CSR, Stream, sample_rows
+from ..kernels.sampling import ALL, Picked
+from ..parallel import Owners, Volume
+from .block import Block
+from .topology import Topology
+
+_HOPS = 1000
+"""Streams of hops begin here: those of dropout are numbered by the few layers of a model."""
+
+
+def parse_fanouts(text: str) -> list[int]:
+    """Fan-outs as people write them, the one next to the seeds first; `all` or -1 takes every neighbour.
+
+    >>> parse_fanouts("25,10"), parse_fanouts("all, 5")
+    ([25, 10], [-1, 5])
+    """
+    fanouts = []
+    for word in text.split(","):
+        word = word.strip().lower()
+        try:
+            number = ALL if word == "all" else int(word)
+        except ValueError:
+            number = 0
+        if number < 1 and number != ALL:
+            raise UserError(
+                f"fan-out {word!r} in {text!r} is not a number from 1, nor all. Write --fanouts 25,10."
+            )
+        fanouts.append(number)
+    return fanouts
+
+
+class Sampler:
+    """Blocks above seeds.
+
+        fanouts   neighbours a vertex, the first next to the seeds; ALL (-1): every one
+        replace   whether a neighbour may be drawn twice
+        owners, comm   where `topology` is a share: who has the rest
+
+    >>> from weft.graph import karate
+    >>> from .topology import Reads
+    >>> sampler = Sampler(Topology.read(karate(), Reads("mean")), [3, 2], seed=0)
+    >>> near, far = reversed(sampler.blocks(torch.tensor([0, 33]), step=0))
+    >>> near.indptr.tolist(), near.sources[:2].tolist(), torch.equal(far.targets, near.sources)
+    ([0, 3, 6], [0, 33], True)
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        fanouts: Sequence[int],
+        seed: int,
+        replace: bool = False,
+        owners: Owners | None = None,
+        comm: Communicator | None = None,
+    ):
+        if not topology.replicated and (owners is None or comm is None):
+            raise ValueError("a share of the topology needs the owners of the rest, and a communicator")
+        self.topology, self.fanouts, self.seed, self.replace = topology, list(fanouts), seed, replace
+        self.owners, self.comm = owners, comm
+        self._place = torch.full((topology.num_nodes,), -1, dtype=topology.indices.dtype)
+        self.moved = Volume()
+        """What this rank received in sampling so far, by the formula of `sampling_volume`."""
+
+    def blocks(self, seeds: Tensor, step: int, pick_input: bool = True) -> list[Block]:
+        """The blocks of a batch, that of the input first; without `pick_input` it has targets and no arcs."""
+        frontier = seeds.to(self.topology.indices.dtype)
+        found: list[Block] = []
+        for hop in range(len(self.fanouts)):
+            found.append(self.hop(frontier, step, hop))
+            if hop + 1 < len(
+                self.fanouts
+            ):  # the sources of the last are asked for only by those who need them
+                frontier = found[-1].sources
+        return found[::-1]
+
+    def hop(self, frontier: Tensor, step: int, hop: int) -> Block:
+        """One hop; `hop` 0 is next to the seeds."""
+        key = Stream(self.seed, step, _HOPS + hop).key
+        fanout = self.fanouts[hop]
+        if self.topology.replicated:
+            picked, values = self._pick(frontier, frontier, fanout, key)
+        else:
+            picked, values = self._ask(frontier, fanout, key)
+        return self.block(frontier, picked.indptr, picked.neighbours, values)
+
+    def block(self, targets: Tensor, indptr: Tensor, neighbours: Tensor, values: Tensor | None) -> Block:
+        """A block of arcs that somebody picked with a sampler like this one."""
+        mean = self.topology.reads.how == "mean" and values is None
+        return Block(targets, indptr, neighbours, values, mean, self._place)
+
+    @property
+    def with_values(self) -> bool:
+        """Whether blocks carry entries of the matrix; every rank says the same."""
+        reads = self.topology.reads
+        unweighted_sum = reads.how == "none" and reads.scaled
+        return reads.values and (self.topology.values is not None or unweighted_sum)
+
+    def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
+        """Sample rows that are at hand, with the entries of the matrix."""
+        own, reads = self.topology, self.topology.reads
+        picked = sample_rows(
+            own.indptr, own.indices, rows, vertices, fanout, key, self.replace, reads.loops,
+            want_arcs=own.values is not None,
+        )  # fmt: skip
+        if not self.with_values:
+            return picked, None
+        rows, count = rows.long(), picked.indptr.diff()
+        if own.values is None:
+            values = torch.ones(picked.neighbours.numel(), dtype=own.dtype)
+        elif own.values.numel():
+            assert picked.arcs is not None
+            values = own.values[picked.arcs.clamp(min=0)]
+        else:
+            values = own.values.new_zeros(picked.neighbours.numel())
+        if reads.scaled:
+            degree = own.indptr[rows + 1] - own.indptr[rows]
+            scale = degree.to(values.dtype) / (count - int(reads.loops)).clamp(min=1).to(values.dtype)
+            values = values * torch.repeat_interleave(scale, count)
+        if reads.loops and own.loops is not None:
+            values[picked.indptr[:-1]] = own.loops[rows]
+        return picked, values
+
+    def _ask(self, frontier: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
+        """*group the frontier by owner; frontier: ids go; sample there; sample, weights: picks come back*"""
+        comm, owners, m = self.comm, self.owners, frontier.numel()
+        assert comm is not None
+        assert owners is not None
+        owner, _ = owners.find(frontier.long())
+        assert self.topology.row_of is not None
+        at_hand = self.topology.row_of[frontier.long()] >= 0
+        owner = torch.where(at_hand, comm.rank, owner)  # a copy here saves the journey
+        by_owner = CSR(torch.arange(m + 1), owner, None, (m, comm.size)).T
+        order, need = by_owner.indices, by_owner.counts.tolist()
+        one = [1] * comm.size
+        give = comm.all_to_all(by_owner.counts.to(frontier.dtype), one, one, phase="frontier").tolist()
+        asked = comm.all_to_all(frontier[order], need, give, phase="frontier")
+
+        picked, values = self._pick(self.topology.row_of[asked.long()], asked, fanout, key)
+
+        counts = picked.indptr.diff()
+        told = comm.all_to_all(counts.to(frontier.dtype), give, need, phase="sample").long()
+        out = [int(part.sum()) for part in counts.split(give)]
+        back = [int(part.sum()) for part in told.split(need)]
+        neighbours = comm.all_to_all(picked.neighbours, out, back, phase="sample")
+        came = None if values is None else comm.all_to_all(values, out, back, phase="weights")
+        self.moved = self.moved + sampling_volume(comm.rank, need, give, back, values is not None)
+
+        # What came stands in the order of owners: put each row where its vertex stands in the frontier.
+        begin = torch.zeros(m, dtype=torch.int64)
+        begin[order] = told.cumsum(0) - told
+        count = torch.empty_like(begin)
+        count[order] = told
+        indptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+        at = torch.arange(int(indptr[-1])) + torch.repeat_interleave(begin - indptr[:-1], count)
+        return Picked(indptr, neighbours[at], None), None if came is None else came[at]
+
+
+def sampling_volume(
+    rank: int, need: Sequence[int], give: Sequence[int], back: Sequence[int], values: bool
+) -> Volume:
+    """What `rank` receives in one hop over parts.
+
+        frontier  Σ over p ≠ rank of 1 + give(p)          a count and the ids that p asks for
+        sample    Σ over p ≠ rank of need(p) + back(p)    picks per asked id, and the neighbours picked
+        weights   Σ over p ≠ rank of back(p)              where entries of the matrix are needed
+
+    >>> sampling_volume(0, need=[9, 2], give=[9, 3], back=[40, 10], values=False).words
+    {'frontier': 4, 'sample': 12}
+    """
+    others = [p for p in range(len(need)) if p != rank]
+    volume = Volume()
+    volume.count("frontier", [1] * len(others))
+    volume.count("frontier", [give[p] for p in others])
+    volume.count("sample", [need[p] for p in others])
+    volume.count("sample", [back[p] for p in others])
+    if values:
+        volume.count("weights", [back[p] for p in others])
+    return volume
+
+
+def subgraph_arcs(sampler: Sampler) -> Callable[[int, int], tuple[Tensor, Tensor]]:
+    """A function (seed vertex, step) → (targets, sources) of all arcs in its sampled neighbourhood.
+
+    It is what a stochastic hypergraph is made of: the vertices that meet in one batch.
+
+    >>> from weft.graph import karate
+    >>> from .topology import Reads
+    >>> arcs_of = subgraph_arcs(Sampler(Topology.read(karate(), Reads("mean")), [2], seed=0))
+    >>> targets, sources = arcs_of(33, 0)
+    >>> targets.tolist(), sources.numel()
+    ([33, 33], 2)
+    """
+
+    def arcs_of(seed: int, step: int) -> tuple[Tensor, Tensor]:
+        found = sampler.blocks(torch.tensor([seed]), step)
+        targets = [torch.repeat_interleave(b.targets.long(), b.indptr.diff()) for b in found]
+        return torch.cat(targets), torch.cat([b.neighbours.long() for b in found])
+
+    return arcs_of

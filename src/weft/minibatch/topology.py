@@ -1,0 +1,114 @@
+"""The arcs that a rank samples from: its own rows, those of more parts, or all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..comm.threads import single
+from ..graph import Store
+from ..parallel import Blocks
+from ..parallel.source import Source, read_arcs, read_normalised
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which matrix a layer multiplies with, entry by entry.
+
+    how     the normalisation: gcn, mean, none (`weft.graph.normalise`)
+    loops   every vertex reads itself, always: the loop is not left to chance
+    scaled  entries of a sampled row are multiplied by degree / picks, so that a sum keeps its mean
+    values  whether the entries matter at all; attention makes its own
+    """
+
+    how: str
+    loops: bool = False
+    scaled: bool = True
+    values: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Rows of in-neighbours that are at hand, by vertex number in the graph.
+
+        indptr   [rows + 1]   indices [arcs]   values [arcs] or None   loops [rows] or None: values of loops
+        row_of   [n] int: the row of each vertex, -1 where it is not at hand; None: row v is vertex v
+
+    Replicated, a rank samples alone. Else it asks the owners (`weft.minibatch.Sampler`).
+    """
+
+    reads: Reads
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor | None
+    loops: Tensor | None
+    row_of: Tensor | None
+    num_nodes: int
+    dtype: torch.dtype
+
+    @property
+    def replicated(self) -> bool:
+        return self.row_of is None
+
+    @property
+    def bytes(self) -> int:
+        held = (self.indptr, self.indices, self.values, self.loops, self.row_of)
+        return sum(t.numel() * t.element_size() for t in held if t is not None)
+
+    @classmethod
+    def read(
+        cls,
+        source: Source,
+        reads: Reads,
+        comm: Communicator | None = None,
+        blocks: Blocks | None = None,
+        parts: list[int] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Topology:
+        """Read the rows of `parts` of `blocks` (the own part first), or of all vertices where parts is None.
+
+        >>> from weft.graph import karate
+        >>> whole = Topology.read(karate(), Reads("mean"))
+        >>> whole.replicated, whole.indices.numel(), whole.values is None
+        (True, 156, True)
+        """
+        n = source.num_nodes
+        plain = not _weighted(source) and (reads.how == "none" or (reads.how == "mean" and not reads.loops))
+        if parts is None or blocks is None or comm is None:
+            vertices, row_of = torch.arange(n), None
+            around = (single(), (0, n), [n], vertices)
+        else:
+            vertices = torch.cat([blocks.order[slice(*blocks.own(part))] for part in parts])
+            row_of = torch.full((n,), -1, dtype=torch.int32)
+            row_of[vertices] = torch.arange(vertices.numel(), dtype=torch.int32)
+            around = (comm, (0, blocks.sizes[comm.rank]), blocks.sizes, blocks.place_of)
+        if plain or not reads.values:
+            arcs = read_arcs(source, vertices)
+        else:
+            arcs = read_normalised(source, vertices, reads.how, *around)
+        loops = None
+        if reads.loops:
+            at_home = arcs.vertex == vertices[arcs.row]
+            if reads.values and arcs.value is not None:
+                loops = torch.zeros(vertices.numel(), dtype=dtype)
+                loops[arcs.row[at_home]] = arcs.value[at_home].to(dtype)
+            arcs = arcs.pick(~at_home)
+        counts = torch.bincount(arcs.row, minlength=vertices.numel())
+        index = torch.int32 if n < 2**31 else torch.int64
+        return cls(
+            reads,
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            arcs.vertex.to(index),
+            arcs.value.to(dtype) if arcs.value is not None and reads.values and not plain else None,
+            loops,
+            row_of,
+            n,
+            dtype,
+        )
+
+
+def _weighted(source: Source) -> bool:
+    return source.has("weights") if isinstance(source, Store) else source.weights is not None

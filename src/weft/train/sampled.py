@@ -1,0 +1,373 @@
+"""Training in sampled mini-batches; the evaluation stays exact and full-graph."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator, Ledger, ledger
+from ..errors import UserError, unknown
+from ..graph import Graph, Store
+from ..graph.guard import machine_bytes
+from ..kernels import Stream
+from ..minibatch import (
+    STALENESS,
+    Batch,
+    Feed,
+    Flight,
+    Pull,
+    PushPull,
+    Sampler,
+    Stack,
+    Topology,
+    drive,
+    fanouts_for,
+    parse_bytes,
+    parse_fanouts,
+    plan_copies,
+)  # fmt: skip
+from ..minibatch.cache import AtHand, held_parts
+from ..minibatch.feeds import columns_of
+from ..parallel import Blocks, ByBlocks, Owners, Volume
+from ..parallel.source import read_arcs
+from .config import RunConfig
+from .metrics import loss_sum
+from .optimise import Schedule, optimiser
+from .trainer import Trainer
+
+FEEDS = ("pull", "push-pull")
+_TRIED = 3
+"""Batches whose bytes `--feed auto` counts."""
+_ORDER = 999
+"""The stream of the order of seeds; hops are numbered from 1000."""
+_INDEX_PHASES = ("frontier", "sample", "push", "ask", "bits")
+"""Phases in which vertex numbers travel, not numbers of the model's type."""
+
+
+def make_trainer(source: Graph | Store, config: RunConfig, comm: Communicator | None = None) -> Trainer:
+    """The trainer that the config asks for: full-batch, or in mini-batches."""
+    check_batches(config)
+    return (SampledTrainer if config.batch.batch_size else Trainer)(source, config, comm)
+
+
+def check_batches(config: RunConfig) -> None:
+    """Refuse settings of mini-batches that suit no graph.
+
+    >>> config = RunConfig()
+    >>> config.batch.batch_size = -1
+    >>> check_batches(config)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: batch_size must be at least 0, not -1. Use 0 for the whole graph in every step.
+    """
+    options = config.batch
+    if options.batch_size < 0:
+        raise UserError(
+            f"batch_size must be at least 0, not {options.batch_size}. "
+            "Use 0 for the whole graph in every step."
+        )
+    if options.feed not in (*FEEDS, "auto"):
+        raise unknown("feed", options.feed, [*FEEDS, "auto"])
+    parse_fanouts(options.fanouts)
+    if options.memory_budget:
+        parse_bytes(options.memory_budget)
+    if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":
+        raise UserError("adafactor needs whole weights, push-pull cuts the first. Use --feed pull, or adam.")
+
+
+@dataclass
+class Lane:
+    """A feed and the weights that it trains."""
+
+    feed: Feed
+    live: Stack
+    """The model itself, or a copy whose first layer has only this rank's rows of its weights."""
+    cut: list[str] = field(default_factory=list)
+    """The parameters that are cut; `group` holds their parts, `twins` the copies of this rank's."""
+    group: Communicator | None = None
+    twins: Communicator | None = None
+
+
+class SampledTrainer(Trainer):
+    """Trains on samples of neighbourhoods: an epoch passes once over the training vertices, batch by batch.
+
+    Batches, samples and dropout follow from the seed alone: the losses do not depend on the number of ranks,
+    the feed, the partition, nor on copies.
+
+    >>> from weft.graph import load
+    >>> config = RunConfig()
+    >>> config.batch.batch_size, config.batch.fanouts = 8, "5,3"
+    >>> config.train.epochs, config.model.name, config.model.hidden = 20, "sage", 8
+    >>> result = SampledTrainer(load("karate"), config).fit()
+    >>> result.loss[-1] < result.loss[0]
+    True
+    """
+
+    def __init__(self, source: Graph | Store, config: RunConfig, comm: Communicator | None = None):
+        check_batches(config)
+        super().__init__(source, config, comm)
+        options, comm = config.batch, self.comm
+        self.seed = config.train.seed
+        stack = Stack(self.model)
+        fanouts = fanouts_for(self.model, parse_fanouts(options.fanouts))
+        self.blocks: Blocks = self.A.blocks
+        self.owners = ByBlocks(self.blocks)
+        self._take_seeds()
+        self.said: list[str] = []
+        self.batch_size = min(options.batch_size, self.train_ids.numel())
+        if self.batch_size < options.batch_size:
+            self.said.append(
+                f"batches   of {self.batch_size:,}: --batch-size {options.batch_size:,} is more than the "
+                f"{self.batch_size:,} training vertices"
+            )
+        # Arcs: all of them here, or some parts.
+        budget = parse_bytes(options.memory_budget) if options.memory_budget else None
+        arcs_part = self._largest(self._arcs_bytes(source, stack))
+        features_part = self._largest(max(self.x.numel(), source.num_nodes * source.num_features // comm.size)
+                                      * self.x.element_size())  # fmt: skip
+        self.copies = plan_copies(
+            budget, comm.size, arcs_part, features_part, whole_groups=options.feed != "pull",
+            spare=machine_bytes() // (4 * comm.size),
+        )  # fmt: skip
+        whole = self.copies.arcs == comm.size
+        parts = None if whole else held_parts(comm.rank, comm.size, self.copies.arcs)
+        topology = Topology.read(source, stack.reads, comm, self.blocks, parts, self.x.dtype)
+        self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
+
+        self._foretold = Volume()
+        self._stash: list[Stack] = []
+        self.lane = self._choose(options.feed)
+        live = self.lane.live
+        self.optimiser = optimiser(live.model, config.train)
+        self.schedule = Schedule(self.optimiser, config.train)
+        if options.pipeline:
+            self._stash = [Stack(copy.deepcopy(live.model)) for _ in range(STALENESS + 1)]
+
+    # What lies where.
+
+    def _take_seeds(self) -> None:
+        """Everybody knows the training vertices and their order; a seed belongs to its vertex's owner."""
+        own = self.A.rows[self.rows["train"]]
+        sizes = [0] * self.comm.size
+        sizes[self.comm.rank] = own.numel()
+        sizes = self.comm.all_reduce(torch.tensor(sizes), phase="plan").tolist()
+        self.train_ids = self.comm.all_gather(own, sizes, phase="plan").sort().values
+        self._is_own = self.owners.find(self.train_ids)[0] == self.comm.rank
+        self._own_ids, order = own.sort()
+        self._own_labels = self.labels["train"][order]
+
+    def _largest(self, number: int) -> int:
+        return int(self.comm.all_reduce(torch.tensor([number]), "max", phase="plan"))
+
+    def _arcs_bytes(self, source: Graph | Store, stack: Stack) -> int:
+        arcs = read_arcs(source, self.A.rows).vertex.numel()
+        entry = 4 + (self.x.element_size() if stack.reads.how == "gcn" else 0)
+        return 8 * (self.A.rows.numel() + 1) + entry * arcs
+
+    def _lane(self, name: str) -> Lane:
+        comm, copies = self.comm, self.copies.features
+        if name == "pull":
+            owners: Owners = self.owners
+            x, place = self.x, self.blocks.place_of
+            at_home = copies == comm.size
+            if copies > 1:
+                x, place = self._with_copies(copies)
+                owners = AtHand(owners, comm.rank, place)
+            return Lane(Pull(comm, x, owners, at_home, place if at_home else None), Stack(self.model))
+        size = comm.size // copies
+        group = comm.split(comm.rank // size, comm.rank, "group")
+        twins = comm.split(comm.rank % size, comm.rank, "twins")
+        assert group is not None
+        x, columns = columns_of(self.x, self.blocks.order, self.blocks.sizes, comm, group)
+        feed, whole = PushPull(group, x, columns, self.sampler), Stack(self.model)
+        begin = feed.first_column
+        return Lane(feed, whole.slice(begin, begin + columns[group.rank]), whole.cut, group, twins)
+
+    def _with_copies(self, copies: int) -> tuple[Tensor, Tensor]:
+        """(rows of the own part and of those that follow, [n] the row of each vertex or −1)."""
+        comm, held = self.comm, held_parts(self.comm.rank, self.comm.size, copies)
+        width = self.x.shape[1]
+        came = [self.x]
+        for k, part in enumerate(held[1:], 1):
+            rows = torch.empty(self.blocks.sizes[part], width, dtype=self.x.dtype)
+            take = comm.irecv(rows, part, phase="plan")
+            comm.isend(self.x.contiguous(), (comm.rank - k) % comm.size, phase="plan").wait()
+            came.append(take.wait())
+        row_of = torch.full((self.blocks.order.numel(),), -1, dtype=torch.int64)
+        vertices = torch.cat([self.owners.own(part) for part in held])
+        row_of[vertices] = torch.arange(vertices.numel())
+        return torch.cat(came), row_of
+
+    def _choose(self, name: str) -> Lane:
+        """The feed asked for; `auto` runs the first batches through both and counts their bytes."""
+        if name != "auto":
+            return self._lane(name)
+        if self.comm.size == 1:
+            self.said.append("feed      pull: on one rank nothing travels")
+            return self._lane("pull")
+        tried = {}
+        for candidate in FEEDS:
+            lane = self._lane(candidate)
+            with Ledger(self.comm) as books:
+                drive(self._flights(1, lane, most=_TRIED), lane.feed, partial(self._sum, lane=lane))
+            tried[candidate] = lane, self._bytes({p: books.words(p) for p in books.phases})
+            lane.live.model.zero_grad(set_to_none=True)
+        total = {name: int(self.comm.all_reduce(torch.tensor([count]), phase="plan"))
+                 for name, (_, count) in tried.items()}  # fmt: skip
+        best = min(FEEDS, key=lambda feed: total[feed])
+        other = FEEDS[1 - FEEDS.index(best)]
+        batches = min(_TRIED, self.num_batches)
+        self.said.append(
+            f"feed      {best}: {total[best] / batches / 1e6:,.3f} MB a batch, {other} "
+            f"{total[other] / batches / 1e6:,.3f} MB, counted in {batches}"
+        )
+        return tried[best][0]
+
+    def _bytes(self, words: dict[str, int]) -> int:
+        """Bytes of these words: vertex numbers have their size, all else the model's."""
+        index = self.sampler.topology.indices.element_size()
+        return sum(n * (index if p in _INDEX_PHASES else self.x.element_size()) for p, n in words.items())
+
+    # An epoch.
+
+    @property
+    def num_batches(self) -> int:
+        return -(-self.train_ids.numel() // self.batch_size)
+
+    def batch(self, epoch: int, number: int, order: Tensor | None = None, pick_input: bool = True) -> Batch:
+        """A batch of an epoch: this rank's share of it, with its blocks."""
+        order = self.order(epoch) if order is None else order
+        part = order[number * self.batch_size : (number + 1) * self.batch_size]
+        seeds = self.train_ids[part[self._is_own[part]]]
+        step = (epoch - 1) * self.num_batches + number
+        return Batch(step, seeds, part.numel(), self.sampler.blocks(seeds, step, pick_input))
+
+    def order(self, epoch: int) -> Tensor:
+        """The training vertices of an epoch, shuffled; the same on every rank."""
+        generator = torch.Generator().manual_seed(Stream(self.seed, epoch, _ORDER).key >> 1)
+        return torch.randperm(self.train_ids.numel(), generator=generator)
+
+    def _flights(self, epoch: int, lane: Lane, most: int | None = None) -> Iterator[Flight]:
+        feed, live = lane.feed, lane.live
+        order = self.order(epoch)
+        live.model.train()
+        for number in range(min(self.num_batches, most or self.num_batches)):
+            batch = self.batch(epoch, number, order, feed.picks_input)
+            stack = live
+            if self._stash:
+                stack = self._stash[number % len(self._stash)]
+                stack.model.train()
+                with torch.no_grad():
+                    for kept, p in zip(stack.model.parameters(), live.model.parameters(), strict=True):
+                        kept.copy_(p)
+            stack.model.zero_grad(set_to_none=True)
+            labels = self._own_labels[torch.searchsorted(self._own_ids, batch.seeds)]
+            share = max(1, batch.size)
+            yield Flight(batch, stack, lambda z, y=labels, n=share: loss_sum(z, y) / n, self.seed)  # type: ignore[misc]
+
+    def _update(self, flight: Flight) -> None:
+        self._sum(flight, self.lane)
+        self.optimiser.step()
+        assert flight.loss is not None
+        self._loss += float(flight.loss.detach()) * flight.batch.size
+
+    def _sum(self, flight: Flight, lane: Lane) -> None:
+        """The batch's gradients, summed over the ranks, into the live weights; cut ones over copies alone."""
+        flown = dict(flight.stack.model.named_parameters())
+        for names, comm in self._shared(lane):
+            parameters = [(name, p) for name, p in lane.live.model.named_parameters() if name in names]
+            flat = torch.cat([_gradient(flown[name]).reshape(-1) for name, _ in parameters])
+            comm.all_reduce(flat, out=flat, phase="grad")
+            for (_, p), part in zip(parameters, flat.split([p.numel() for _, p in parameters]), strict=True):
+                p.grad = part.view_as(p)
+
+    def _shared(self, lane: Lane) -> list[tuple[set[str], Communicator]]:
+        """Which parameters are summed among whom."""
+        names = {name for name, _ in lane.live.model.named_parameters()}
+        out = [(names - set(lane.cut), self.comm)]
+        if lane.cut and lane.twins is not None:
+            out.append((set(lane.cut), lane.twins))
+        return out
+
+    def step(self, epoch: int) -> float:
+        """One epoch; the mean loss of its batches, each before its update."""
+        lane = self.lane
+        lane.feed.moved, self.sampler.moved = Volume(), Volume()
+        self._loss = 0.0
+        drive(self._flights(epoch, lane), lane.feed, self._update, bool(self._stash))
+        self._whole(lane)
+        told = torch.tensor([self._loss, float(self._stop)], dtype=torch.float64)
+        total, stop = self.comm.all_reduce(told, phase="loss").tolist()
+        self._stop = stop > 0
+        if epoch <= 2:
+            self._foretold = self._foretell(lane)
+        return float(total) / self.train_ids.numel()
+
+    @torch.no_grad()
+    def _whole(self, lane: Lane) -> None:
+        """The model with whole weights again, for the evaluation and the run folder."""
+        if lane.group is None:
+            return
+        mine = dict(lane.live.model.named_parameters())
+        columns = lane.feed.columns if isinstance(lane.feed, PushPull) else []
+        for name, p in self.model.named_parameters():
+            if name in lane.cut:
+                sizes = [rows * p[0].numel() for rows in columns]
+                flat = lane.group.all_gather(mine[name].detach().reshape(-1), sizes, phase="collect")
+                p.copy_(flat.view_as(p))
+            else:
+                p.copy_(mine[name])
+
+    def _foretell(self, lane: Lane) -> Volume:
+        """What this rank receives in the epoch that was run, by formulas over the sizes of its blocks."""
+        volume = self.sampler.moved + lane.feed.moved
+
+        def add(phase: str, traffic: ledger.Traffic, times: int = 1) -> Volume:
+            if not traffic.words:
+                return volume
+            return volume + Volume({phase: times * traffic.words}, {phase: times * traffic.messages})
+
+        sizes = {name: p.numel() for name, p in lane.live.model.named_parameters()}
+        for names, comm in self._shared(lane):
+            words = sum(sizes[name] for name in names)
+            volume = add("grad", ledger.all_reduce(words, comm.rank, comm.size), self.num_batches)
+        if lane.group is not None and isinstance(lane.feed, PushPull):
+            for name, p in self.model.named_parameters():
+                if name in lane.cut:
+                    words_each = [rows * p[0].numel() for rows in lane.feed.columns]
+                    volume = add("collect", ledger.all_gather(words_each, lane.group.rank))
+        return add("loss", ledger.all_reduce(2, self.comm.rank, self.comm.size))
+
+    def predict(self) -> Volume:
+        """What this rank received in its second epoch (the first, where there was one), by formula."""
+        return self._foretold
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "feed": self.lane.feed.name, "batch_size": self.batch_size, "batches": self.num_batches,
+            "fanouts": self.sampler.fanouts, "pipeline": bool(self._stash), "copies": self.copies.as_dict(),
+            "said": self.said,
+            "received_bytes": self.comm.all_gather_json(self._bytes(self._foretold.words)),
+        }  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """Lines for people, in the manner of the heading."""
+        fanouts = ",".join("all" if f < 0 else str(f) for f in self.sampler.fanouts)
+        line = (
+            f"sampling  {self.num_batches:,} batches of {self.batch_size:,}, fan-outs {fanouts}, "
+            f"{self.lane.feed.name} feed{', pipelined' if self._stash else ''}"
+        )
+        if self.comm.size > 1:
+            held = self.copies
+            line += f"; a rank holds {held.arcs} parts of arcs and {held.features} of features"
+        return [line, *self.said]
+
+
+def _gradient(p: Tensor) -> Tensor:
+    return torch.zeros_like(p) if p.grad is None else p.grad
