@@ -215,7 +215,7 @@ class GATTags(Tags):
     def gather(self, hop: Hop, m: Tensor) -> Tensor:
         assert isinstance(hop, Attended)
         heads = hop.alpha.shape[1]
-        parts = m.view(m.shape[0], heads, -1)
+        parts = m.view(m.shape[0], heads, m.shape[1] // heads)
         plain = CSR(hop.A.indptr, hop.A.indices, None, hop.A.shape)
         return torch.cat(
             [spmm(plain, parts[:, k].contiguous(), hop.alpha[:, k].contiguous()) for k in range(heads)], 1
@@ -224,7 +224,7 @@ class GATTags(Tags):
     def transform(self, v: Tensor, a: Tensor) -> Tensor:
         if getattr(self.layer, "concat", True):
             return a
-        return a.view(a.shape[0], self._parameter("attend_row").shape[0], -1).mean(1)
+        return a.view(-1, *self._parameter("attend_row").shape).mean(1)
 
 
 def _softmax(a: CSR, scores: Tensor) -> Tensor:

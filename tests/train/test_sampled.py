@@ -1,0 +1,261 @@
+"""Mini-batches: the same losses and gradients however they are fed, with the words foretold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from weft.comm import Communicator, Ledger, run_ranks
+from weft.errors import UserError
+from weft.graph import load, write_store
+from weft.minibatch import STALENESS
+from weft.train import Trainer
+from weft.train.sampled import SampledTrainer, make_trainer
+
+from .graphs import multilabel, small
+from .sampled_ranks import WAYS, both_feeds, compare, observe, settings
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_push_pull_and_pull_give_what_one_process_gives(way):
+    """Eight features on 8 ranks, and on 3, which don't divide them."""
+    alone = observe(None, small(), settings(way))
+    for ranks in (3, 8):
+        for feed in ("pull", "push-pull"):
+            for ours in run_ranks(observe, ranks, "threads", small(), settings(way, batch__feed=feed)):
+                compare(ours, alone, (way, ranks, feed))
+
+
+@pytest.mark.parametrize("way", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("feed", ["pull", "push-pull"])
+def test_parts_and_copies_change_nothing_but_the_words(way, feed):
+    alone = observe(None, small(), settings(way))
+    seen = {}
+    for budget in ("6KB", "9KB", "16KB", "10MB"):
+        made = settings(way, batch__feed=feed, batch__memory_budget=budget)
+        ranks = run_ranks(observe, 4, "threads", small(), made)
+        for ours in ranks:
+            compare(ours, alone, (way, feed, budget))
+        copies = ranks[0]["facts"]["copies"]
+        seen[budget] = (copies["arcs"], copies["features"], sum(sum(r["words"].values()) for r in ranks))
+    words = [seen[budget][2] for budget in seen]
+    assert seen["6KB"][0] < 4  # over parts the frontier travels
+    assert seen["10MB"][:2] == (4, 4)  # everything everywhere
+    assert words[0] > words[-1]
+
+
+def test_more_ranks_than_features_leaves_some_without_a_column():
+    alone = observe(None, small(), settings("sage"))
+    for ours in run_ranks(observe, 11, "threads", small(), settings("sage", batch__feed="push-pull")):
+        compare(ours, alone, "11 ranks, 8 features")
+
+
+def test_any_partition_places_rows_and_seeds(tmp_path):
+    np.save(tmp_path / "parts.npy", np.arange(160) % 2 * 2)  # rank 1 of 3 owns nothing
+    alone = observe(None, small(), settings("sage"))
+    for feed in ("pull", "push-pull"):
+        made = settings("sage", batch__feed=feed, parallel__partition=str(tmp_path / "parts.npy"))
+        for ours in run_ranks(observe, 3, "threads", small(), made):
+            compare(ours, alone, feed)
+
+
+def test_many_labels_and_a_grid_for_evaluation():
+    alone = observe(None, multilabel(), settings("sage"))
+    made = settings("sage", batch__feed="push-pull", parallel__strategy="2d")
+    for ours in run_ranks(observe, 4, "threads", multilabel(), made):
+        compare(ours, alone, "multilabel")
+
+
+def test_full_neighbourhoods_in_one_batch_are_full_batch_training():
+    """The truth: what the whole graph gives."""
+    for way, hops in (
+        ("sage", "all,all"),
+        ("gcn", "all,all,all"),
+        ("sgc", "all,all"),
+        ("sage max", "all,all"),
+    ):
+        made = settings(way, batch__fanouts=hops, batch__batch_size=10**6, model__dropout=0.0)
+        full, ours = Trainer(small(), made), SampledTrainer(small(), made)
+        for epoch in (1, 2, 3):
+            assert ours.step(epoch) == pytest.approx(full.step(epoch), rel=1e-9)
+        assert ours.evaluate()["test_accuracy"] == full.evaluate()["test_accuracy"]
+
+
+def test_the_words_of_push_pull_follow_from_the_blocks_of_all_ranks():
+    """Counted here from a sampler that knows everything, not from what the feed says of itself."""
+    ranks, width = 3, 6
+    made = settings("sage", batch__feed="push-pull", model__dropout=0.0)
+    whole = SampledTrainer(small(), made)
+    owner = run_ranks(lambda comm: SampledTrainer(small(), made, comm).owners, ranks, "threads")[0].find(
+        torch.arange(160)
+    )[0]
+    targets = [0] * ranks
+    for number in range(whole.num_batches):
+        seeds = whole.batch(1, number).seeds
+        for rank in range(ranks):
+            share = seeds[owner[seeds] == rank]
+            targets[rank] += whole.sampler.blocks(share, number)[0].targets.numel()
+
+    def work(comm: Communicator) -> dict[str, int]:
+        trainer = SampledTrainer(small(), made, comm)
+        with Ledger(comm) as books:
+            trainer.step(1)
+        return {phase: books.words(phase) for phase in books.phases}
+
+    for rank, words in enumerate(run_ranks(work, ranks, "threads")):
+        others = sum(targets) - targets[rank]
+        assert words["push"] == others + (ranks - 1) * whole.num_batches  # the targets, and how many
+        assert words["pull"] == targets[rank] * width * (ranks - 1)
+        assert words["errors"] < others * width  # zeros stay at home
+        assert words["bits"] >= others * width / 32
+
+
+def test_the_weights_follow_the_recurrence_of_the_pipeline():
+    """w_{t+1} = w_t − α ∇f_t(w_{t−3}), step by step, with gradients that an unpipelined trainer gives."""
+    more: dict[str, Any] = {
+        "batch__batch_size": 7,
+        "train__optimizer": "sgd",
+        "train__weight_decay": 0.0,
+        "train__lr": 0.3,
+    }
+    plain = settings("sage", **more)
+    late = SampledTrainer(small(), settings("sage", batch__pipeline=True, **more))
+    fresh = SampledTrainer(small(), plain)
+
+    def gradient(trainer: SampledTrainer, number: int, weights: list[Tensor]) -> list[Tensor]:
+        """∇f of one batch at these weights."""
+        with torch.no_grad():
+            for p, w in zip(trainer.lane.live.model.parameters(), weights, strict=True):
+                p.copy_(w)
+        for k, flight in enumerate(trainer._flights(1, trainer.lane)):
+            if k == number:
+                for phase in (trainer.lane.feed.begin, trainer.lane.feed.forward, trainer.lane.feed.backward):
+                    phase(flight)
+                return [p.grad.clone() for p in trainer.lane.live.model.parameters()]
+        raise AssertionError
+
+    w = [[p.detach().clone() for p in fresh.model.parameters()]]
+    for t in range(fresh.num_batches):
+        stale = w[max(0, t - STALENESS)]
+        w.append([p - 0.3 * g for p, g in zip(w[t], gradient(fresh, t, stale), strict=True)])
+    assert fresh.num_batches == 7  # more than are in flight
+    late.step(1)
+    for ours, theirs in zip(late.model.parameters(), w[-1], strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    # Without the pipeline there is no delay: the recurrence with w_t itself.
+    now = SampledTrainer(small(), plain)
+    now.step(1)
+    w = [w[0]]
+    for t in range(fresh.num_batches):
+        w.append([p - 0.3 * g for p, g in zip(w[t], gradient(fresh, t, w[t]), strict=True)])
+    for ours, theirs, delayed in zip(now.model.parameters(), w[-1], late.model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+        assert not torch.allclose(ours, delayed, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["sage", "gat"])
+def test_a_pipelined_run_is_the_same_on_ranks(way):
+    alone = observe(None, small(), settings(way, batch__pipeline=True))
+    for feed in ("pull", "push-pull"):
+        made = settings(way, batch__feed=feed, batch__pipeline=True)
+        for ours in run_ranks(observe, 3, "threads", small(), made):
+            compare(ours, alone, feed)
+
+
+def test_auto_takes_the_feed_that_moves_fewer_bytes_and_says_so():
+    for hidden, best in ((2, "push-pull"), (64, "pull")):
+        made = settings("sage", model__hidden=hidden, model__dropout=0.0)
+        assert made.batch.feed == "auto"
+        for ours in run_ranks(observe, 3, "threads", small(), made):
+            assert ours["facts"]["feed"] == best
+            assert any(f"feed      {best}:" in note and "MB a batch" in note for note in ours["notes"])
+        asked = {}
+        for feed in ("pull", "push-pull"):
+            made = settings("sage", model__hidden=hidden, model__dropout=0.0, batch__feed=feed)
+            asked[feed] = sum(run_ranks(observe, 3, "threads", small(), made)[0]["facts"]["received_bytes"])
+        assert min(asked, key=lambda feed: asked[feed]) == best
+
+
+def test_a_run_trains_keeps_its_best_weights_and_reports():
+    def work(comm: Communicator) -> tuple[Any, ...]:
+        made = settings("sage", batch__feed="push-pull", train__epochs=8)
+        trainer = make_trainer(small(), made, comm)
+        result = trainer.fit()
+        return result.loss, result.accuracy, result.gather(trainer)
+
+    loss, accuracy, summary = run_ranks(work, 2, "threads")[0]
+    assert loss[-1] < loss[0]
+    assert accuracy["test"] > 0.5
+    assert summary["words"] == summary["predicted_words"]
+    assert summary["feed"] == "push-pull"
+    assert summary["batches"] == 3
+
+
+def test_a_batch_larger_than_the_training_set_says_what_is_used():
+    trainer = SampledTrainer(small(), settings("sage", batch__batch_size=5000))
+    assert trainer.batch_size == trainer.counts["train"] == 48
+    assert any("--batch-size 5,000 is more than the 48 training vertices" in note for note in trainer.notes())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"batch__fanouts": "25"},
+            "--fanouts 25 has 1 numbers, the model takes 2 hops. Use --fanouts 25,10, or --layers 1.",
+        ),
+        ({"batch__feed": "pul"}, "unknown feed 'pul'. Did you mean 'pull'?"),
+        ({"batch__batch_size": -3}, "batch_size must be at least 0, not -3."),
+        ({"batch__memory_budget": "1KB"}, "a memory budget of 1.0 kB is too small for one copy"),
+        ({"batch__memory_budget": "much"}, "memory budget 'much' is not a size. Write --memory-budget 2GB"),
+        ({"model__name": "gin"}, "GINLayer is not written for mini-batches yet"),
+        ({"model__input_dropout": 0.5}, "mini-batches have no input dropout, 0.5 was given."),
+        ({"train__optimizer": "adafactor"}, "adafactor needs whole weights"),
+    ],
+)
+def test_a_mistake_is_one_line(more, message):
+    with pytest.raises(UserError) as caught:
+        make_trainer(small(), settings("sage", **more))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_real_ranks_give_the_same_by_both_feeds(tmp_path, ranks):
+    store = str(write_store(small(), tmp_path / "g.weft"))
+    assert run_ranks(both_feeds, ranks, "mpi", store, list(WAYS)) == list(range(ranks))
+
+
+# Accuracy
+
+
+def accuracy(graph: Any, **more: Any) -> float:
+    """Mean test accuracy over three seeds."""
+    scores = []
+    for seed in range(3):
+        made = settings("sage", train__dtype="float32", train__lr=0.01, train__seed=seed, **more)
+        made.batch.fanouts = "25,10"
+        scores.append(make_trainer(graph, made).fit().accuracy["test"])
+    return sum(scores) / len(scores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sbm", "coauthor-cs"])
+def test_sampled_training_and_the_pipeline_learn_as_well_as_full_batch(data: Path, name: str):
+    graph = load("sbm:nodes=4000") if name == "sbm" else load("coauthor-cs", data)
+    if graph.train_mask is None:
+        from weft.graph import split
+
+        graph = split(graph, 0.6, 0.2, seed=0)
+    hidden = {"model__hidden": 32}
+    full = accuracy(graph, batch__batch_size=0, train__epochs=60, **hidden)
+    sampled = accuracy(graph, batch__batch_size=500, train__epochs=20, **hidden)
+    late = accuracy(graph, batch__batch_size=500, train__epochs=20, batch__pipeline=True, **hidden)
+    assert sampled > full - 0.01
+    assert late > sampled - 0.01
