@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, unknown
-from . import bench_comm, bench_ranks, bench_words
+from . import (
+    bench_comm,
+    bench_grids,
+    bench_order,
+    bench_partition,
+    bench_ranks,
+    bench_stochastic,
+    bench_words,
+)
 from .options import Parser, whole_number
 
 _DEFAULT = "kronecker:scale=17,degree=30"
@@ -16,15 +24,20 @@ _DEFAULT = "kronecker:scale=17,degree=30"
 def run(arguments: Sequence[str]) -> int:
     benches = {
         "kernels": _kernels, "epoch": _epoch, "ranks": bench_ranks.run, "comm": bench_comm.run,
-        "words": bench_words.run,
+        "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
+        "order": bench_order.run, "stochastic": bench_stochastic.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: weft bench {kernels,epoch,ranks,comm,words} [--help]\n\n"
-              "  kernels  SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
-              "  epoch    whole training epochs against PyG: seconds and peak memory\n"
-              "  ranks    epochs and peak memory on 1 rank and on several\n"
-              "  comm     latency and bandwidth of every operation on every engine\n"
-              "  words    what every algorithm moves, beside the papers' formulas")  # fmt: skip
+        print(f"usage: weft bench {{{','.join(benches)}}} [--help]\n\n"
+              "  kernels     SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
+              "  epoch       whole training epochs against PyG: seconds and peak memory\n"
+              "  ranks       epochs and peak memory on 1 rank and on several\n"
+              "  comm        latency and bandwidth of every operation on every engine\n"
+              "  words       what every algorithm moves, beside the papers' formulas\n"
+              "  partition   volume and messages of partitions, relative to random ones\n"
+              "  grids       words on every grid, dense and sparse, by partition\n"
+              "  order       SpMM with the vertices of a part in several orders\n"
+              "  stochastic  volume of random mini-batches under several partitions")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)

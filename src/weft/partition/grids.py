@@ -44,11 +44,20 @@ def partition_for_grid(
     parts = partition_graph(graph, row * inner, method, options)
     if min(row, inner) > 1 and method not in ("block", "random", "hash"):
         parts = arrange(graph, parts, (row, inner), options.seed)
+    return spread_features(parts, row * inner, feature)
+
+
+def spread_features(parts: Tensor, count: int, feature: int) -> Tensor:
+    """Part p becomes ranks p · feature + f, its vertices dealt out evenly in their order.
+
+    >>> spread_features(torch.tensor([0, 1, 0, 0]), 2, 2).tolist()
+    [0, 2, 0, 1]
+    """
     if feature == 1:
         return parts
     order = torch.argsort(parts, stable=True).numpy()
-    out, begin = np.empty(graph.num_nodes, dtype=np.int64), 0
-    for part, size in enumerate(np.bincount(parts.numpy(), minlength=row * inner).tolist()):
+    out, begin = np.empty(parts.numel(), dtype=np.int64), 0
+    for part, size in enumerate(np.bincount(parts.numpy(), minlength=count).tolist()):
         out[order[begin : begin + size]] = part * feature + block(size, feature)
         begin += size
     return torch.from_numpy(out)
