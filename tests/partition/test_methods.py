@@ -65,7 +65,7 @@ def test_an_epsilon_that_cannot_be_met_says_what_was_reached(method):
     reached = measure(star, parts, 4).imbalance
     assert reached > 0.5
     assert told[-1] == (
-        f"{method}: epsilon 0.01 was not met, {reached:.3f} was reached; "
+        f"{method}: epsilon 0.01 was not met, {reached:.4g} was reached; "
         "one row alone is 2.03 times the mean of a part"
     )
 

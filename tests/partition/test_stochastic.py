@@ -39,7 +39,7 @@ def test_batches_are_drawn_until_the_bound_is_reached():
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_a_batch_has_every_arc_into_vertices_that_its_layers_compute(hops):
     graph = communities()
-    rows, columns = uniform_batches(graph, 5, hops)(7)
+    rows, columns = uniform_batches(graph, 5, [-1] * hops)(7)
     reached = set(np.random.default_rng(7).choice(400, 5, replace=False).tolist())
     computed: set[int] = set()
     for _ in range(hops):
@@ -48,6 +48,19 @@ def test_a_batch_has_every_arc_into_vertices_that_its_layers_compute(hops):
     wanted = {(v, int(c)) for v in computed for c in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
     assert set(zip(rows.tolist(), columns.tolist(), strict=True)) == wanted
     assert len(rows) == len(wanted)
+
+
+def test_fan_outs_pick_so_many_neighbours_at_most_and_only_neighbours():
+    graph = communities()
+    rows, columns = uniform_batches(graph, 50, [2, 3])(1)
+    first = set(np.random.default_rng(1).choice(400, 50, replace=False).tolist())
+    arcs = set(zip(graph.rows.tolist(), graph.indices.tolist(), strict=True))
+    assert set(zip(rows.tolist(), columns.tolist(), strict=True)) <= arcs
+    degrees = graph.indptr.diff()
+    for vertex, count in zip(*np.unique(rows, return_counts=True), strict=True):
+        assert count == min(2 if int(vertex) in first else 3, int(degrees[vertex]))
+    again = uniform_batches(graph, 50, [2, 3])(1)
+    assert (again[1] == columns).all()
 
 
 def test_another_sampler_is_used():

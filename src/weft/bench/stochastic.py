@@ -22,7 +22,7 @@ def bench_stochastic(
     methods: Sequence[tuple[str, str, PartitionOptions]],
     fresh: int,
     size: int,
-    hops: int,
+    fanouts: Sequence[int],
 ) -> list[dict[str, Any]]:
     """A row per (label, method, options): mean volume of `fresh` batches with a 95 % interval, and the ratio
     to the first row's with an interval of its own: both saw the same batches, so it is one of pairs."""
@@ -31,7 +31,7 @@ def bench_stochastic(
         started = time.perf_counter()
         made.append(partition_graph(graph, parts, method, options).numpy())
         seconds.append(time.perf_counter() - started)
-    sampler = uniform_batches(graph, size, hops)
+    sampler = uniform_batches(graph, size, fanouts)
     volumes = np.empty((len(made), fresh))
     for batch in range(fresh):
         rows, columns = sampler(FRESH + batch)

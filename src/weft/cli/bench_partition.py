@@ -15,14 +15,12 @@ _PARTS = "16,32,64,128,256,512"
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = Parser("bench partition", "[GRAPH,GRAPH] [OPTIONS]",
+    parser = Parser("bench partition", "[GRAPH ...] [OPTIONS]",
                     "Volume and messages of partitions relative to random ones: the columns of Table 2 of "
                     "Demirci et al., for every SNAP graph at hand. Self-loops are added.",
                     "  weft bench partition --plot partition.png\n"
                     "  weft bench partition soc-slashdot0902 --parts 512 --preset large-k")  # fmt: skip
-    parser.add_argument(
-        "graphs", nargs="?", metavar="GRAPHS", help="names with commas; by default all of SNAP"
-    )
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="by default all of SNAP, and cnr-2000")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
     parser.add_argument("--parts", default=_PARTS, metavar="N,N", help=f"({_PARTS})")
     parser.add_argument("--method", default="metis,hypergraph", metavar="NAMES", help="(metis,hypergraph)")
@@ -45,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     folder = parsed.data or os.environ.get("WEFT_DATA")
     if not parsed.graphs and not folder:
         raise UserError("no graphs. Name some, or set WEFT_DATA to a folder with SNAP's.")
-    names = parsed.graphs.split(",") if parsed.graphs else snap_graphs(str(folder))
+    names = parsed.graphs or snap_graphs(str(folder))
     options = PartitionOptions(
         seed=whole_number(parsed.seed, "--seed", least=0), epsilon=number(parsed.epsilon, "--epsilon"),
         threads=whole_number(parsed.threads, "--threads", least=0),

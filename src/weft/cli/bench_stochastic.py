@@ -23,7 +23,9 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--parts", default="8,27", metavar="N,N", help="(8,27)")
     parser.add_argument("--fresh", default="1000", metavar="N", help="fresh batches to measure (1000)")
     parser.add_argument("--batch-size", default="20000", metavar="N", help="vertices of a batch (20000)")
-    parser.add_argument("--hops", default="1", metavar="N", help="layers that a batch reads (1)")
+    parser.add_argument(
+        "--fanouts", default="all", metavar="N,N", help="neighbours that a batch reads, by hop (all)"
+    )
     parser.add_argument("--theta", default="0.1", metavar="X", help="the paper's (0.1)")
     parser.add_argument("--delta", default="0.5", metavar="X", help="the paper's (0.5)")
     parser.add_argument("--batches", default="0,32", metavar="N,N",
@@ -37,14 +39,14 @@ def run(arguments: Sequence[str]) -> int:
     batches = [
         whole_number(b, f"each of --batches {parsed.batches}", least=0) for b in parsed.batches.split(",")
     ]
-    fresh, size, hops = (
-        whole_number(getattr(parsed, n), f"--{n.replace('_', '-')}") for n in ("fresh", "batch_size", "hops")
-    )
+    fresh, size = whole_number(parsed.fresh, "--fresh"), whole_number(parsed.batch_size, "--batch-size")
     from ..bench.stochastic import bench_stochastic
     from ..graph import load
+    from ..minibatch.sampler import parse_fanouts
     from ..partition import PartitionOptions
     from ..train.assign import bare
 
+    fanouts = parse_fanouts(parsed.fanouts)
     graph = bare(load(parsed.graph, parsed.data))
     if size > graph.num_nodes:
         raise UserError(
@@ -53,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     options = PartitionOptions(
         seed=whole_number(parsed.seed, "--seed", least=0), epsilon=number(parsed.epsilon, "--epsilon"),
         preset=parsed.preset, theta=number(parsed.theta, "--theta"), delta=number(parsed.delta, "--delta"),
-        batch_size=size, hops=hops, say=lambda line: print(line, file=sys.stderr, flush=True),
+        batch_size=size, fanouts=fanouts, say=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
     methods = [
         ("hypergraph", "hypergraph", options),
@@ -61,12 +63,12 @@ def run(arguments: Sequence[str]) -> int:
         ("metis", "metis", options),
         ("random", "random", options),
     ]
-    rows = [row for count in parts for row in bench_stochastic(graph, count, methods, fresh, size, hops)]
+    rows = [row for count in parts for row in bench_stochastic(graph, count, methods, fresh, size, fanouts)]
     if parsed.json:
-        print(json.dumps({"graph": parsed.graph, "batch_size": size, "hops": hops, "rows": rows}))
+        print(json.dumps({"graph": parsed.graph, "batch_size": size, "fanouts": fanouts, "rows": rows}))
         return 0
     print(
-        f"{parsed.graph}: {fresh} fresh batches of {size:,} vertices, {hops} hop(s); "
+        f"{parsed.graph}: {fresh} fresh batches of {size:,} vertices, fan-outs {parsed.fanouts}; "
         "rows of H that cross for a batch, 95 % intervals"
     )
     print(

@@ -55,7 +55,12 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--batch-size", default="0", metavar="N", help="stochastic: vertices of a batch; 0: a sixteenth (0)"
     )
-    parser.add_argument("--hops", default="1", metavar="N", help="stochastic: layers that a batch reads (1)")
+    parser.add_argument(
+        "--fanouts",
+        default="all",
+        metavar="N,N",
+        help="stochastic: neighbours that a batch reads, by hop (all)",
+    )
     parser.add_argument(
         "--batches", default="0", metavar="N", help="stochastic: batches; 0: as theta and delta ask (0)"
     )
@@ -75,6 +80,7 @@ def run(arguments: Sequence[str]) -> int:
 
         check_drawable(parsed.plot)
     from ..graph import load
+    from ..minibatch.sampler import parse_fanouts
     from ..partition import PartitionOptions, check_method
     from ..train.assign import bare
 
@@ -83,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
         preset=parsed.preset, threads=whole_number(parsed.threads, "--threads", least=0),
         theta=number(parsed.theta, "--theta"), delta=number(parsed.delta, "--delta"),
         batch_size=whole_number(parsed.batch_size, "--batch-size", least=0),
-        hops=whole_number(parsed.hops, "--hops"), batches=whole_number(parsed.batches, "--batches", least=0),
+        fanouts=parse_fanouts(parsed.fanouts), batches=whole_number(parsed.batches, "--batches", least=0),
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
     graph = bare(load(parsed.graph, parsed.data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import UserError, unknown
 from ..graph import Graph
+from ..kernels.sampling import ALL
 from . import simple
 from .arcs import row_weights
 from .hypergraph import Hypergraph, choose_preset, load_library
@@ -51,8 +52,8 @@ class PartitionOptions:
     """Stochastic: probability of a larger error."""
     batch_size: int = 0
     """Stochastic: vertices of a sampled batch; 0: a sixteenth of the graph's."""
-    hops: int = 1
-    """Stochastic: layers of neighbours that a batch reads."""
+    fanouts: Sequence[int] = (ALL,)
+    """Stochastic: neighbours that a batch reads of every vertex, hop by hop; -1: all."""
     batches: int = 0
     """Stochastic: sampled batches; 0: as many as θ and δ ask for."""
     sampler: Sampler | None = None
@@ -126,7 +127,7 @@ def partition_graph(
     if reached > options.epsilon + 1e-9:
         heaviest = float(row_weights(graph).max() / loads.mean())
         why = f"; one row alone is {heaviest:.2f} times the mean of a part" if heaviest > 1 else ""
-        options.tell(f"{method}: epsilon {options.epsilon:g} was not met, {reached:.3f} was reached{why}")
+        options.tell(f"{method}: epsilon {options.epsilon:g} was not met, {reached:.4g} was reached{why}")
     return torch.from_numpy(made)
 
 
@@ -138,7 +139,7 @@ def _cut(graph: Graph, parts: int, method: str, options: PartitionOptions) -> np
         hypergraph = Hypergraph.column_net(graph)
     else:
         size = options.batch_size or max(1, graph.num_nodes // 16)
-        sampler = options.sampler or uniform_batches(graph, size, options.hops)
+        sampler = options.sampler or uniform_batches(graph, size, options.fanouts)
         hypergraph, batches = stochastic_hypergraph(
             graph, sampler, parts, options.theta, options.delta, options.seed, options.batches
         )

@@ -8,12 +8,15 @@ Its connectivity estimates that of a random batch's net, which lies in 1..P. By 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 
 from ..errors import UserError
 from ..graph import Graph
+from ..kernels import Stream, sample_rows
+from ..kernels.sampling import ALL
 from .arcs import row_weights
 from .hypergraph import Hypergraph
 
@@ -60,10 +63,11 @@ def _batch_seed(seed: int, batch: int) -> int:
     return int(np.random.SeedSequence([seed, batch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def uniform_batches(graph: Graph, size: int, hops: int = 1) -> Sampler:
-    """Batches of `size` vertices drawn uniformly, with their full neighbourhood of `hops` hops.
+def uniform_batches(graph: Graph, size: int, fanouts: Sequence[int] = (ALL,)) -> Sampler:
+    """Batches of `size` vertices drawn uniformly, and the arcs that a model of `len(fanouts)` layers reads.
 
-    The arcs are those into the batch, then those into its neighbours, and so on: what `hops` layers read.
+    A hop takes up to `fanout` in-neighbours of every vertex reached before, or ALL (-1) of them; the picks of
+    a vertex are made once a batch.
 
     >>> g = Graph.from_arcs([0, 1, 2], [1, 2, 3])
     >>> rows, columns = uniform_batches(g, 4)(0)
@@ -72,23 +76,22 @@ def uniform_batches(graph: Graph, size: int, hops: int = 1) -> Sampler:
     """
     if not 1 <= size <= graph.num_nodes:
         raise UserError(f"batches of {size} of {graph.num_nodes} vertices. Use 1 to {graph.num_nodes}.")
-    if hops < 1:
-        raise UserError(f"hops must be at least 1, not {hops}.")
-    indptr, indices = graph.indptr.numpy(), graph.indices.numpy()
+    if not fanouts or any(fanout < 1 and fanout != ALL for fanout in fanouts):
+        raise UserError(f"fan-outs {list(fanouts)} are not numbers from 1, nor -1 for all.")
 
     def sample(seed: int) -> tuple[np.ndarray, np.ndarray]:
         frontier = np.random.default_rng(seed).choice(graph.num_nodes, size, replace=False)
         seen = np.zeros(graph.num_nodes, dtype=bool)
         rows, columns = [], []
-        for _ in range(hops):
+        for hop, fanout in enumerate(fanouts):
             seen[frontier] = True
-            counts = indptr[frontier + 1] - indptr[frontier]
-            skip = indptr[frontier] - (np.cumsum(counts) - counts)
-            column = indices[np.arange(counts.sum()) + np.repeat(skip, counts)]
-            rows.append(np.repeat(frontier, counts))
+            at = torch.from_numpy(frontier)
+            picked = sample_rows(graph.indptr, graph.indices, at, at, fanout, Stream(seed, 0, hop).key)
+            column = picked.neighbours.numpy()
+            rows.append(np.repeat(frontier, picked.indptr.diff().numpy()))
             columns.append(column)
             fresh = np.unique(column)
-            frontier = fresh[~seen[fresh]]
+            frontier = fresh[~seen[fresh]].astype(np.int64)
         return np.concatenate(rows), np.concatenate(columns)
 
     return sample
