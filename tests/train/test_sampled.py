@@ -15,7 +15,8 @@ from weft.errors import UserError
 from weft.graph import load, write_store
 from weft.minibatch import STALENESS
 from weft.train import Trainer
-from weft.train.sampled import SampledTrainer, make_trainer
+from weft.train.sampled import SampledTrainer
+from weft.train.tasks import make_trainer
 
 from .graphs import multilabel, small
 from .sampled_ranks import WAYS, both_feeds, compare, observe, settings

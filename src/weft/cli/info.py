@@ -60,6 +60,9 @@ def describe(graph: Any) -> dict[str, Any]:
     for split in ("train", "val", "test"):
         mask = getattr(graph, f"{split}_mask")
         facts[split] = None if mask is None else int(mask.sum())
+    for key in ("val_pairs", "val_negatives", "test_pairs", "test_negatives"):
+        if getattr(graph, key) is not None:
+            facts[key] = len(getattr(graph, key))
     facts["original_ids"] = graph.ids is not None
     return facts
 

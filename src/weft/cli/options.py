@@ -14,7 +14,7 @@ from ..train.config import Field, RunConfig, fields, read_toml, update
 
 _FLAG = {"model.name": "--model", "data.graph": ""}
 """Where the flag is not the field's own name; empty: no flag, the graph is a positional argument."""
-_HEADING = {"data": "the graph", "model": "the model", "train": "training"}
+_HEADING = {"data": "the graph", "model": "the model", "train": "training", "link": "link prediction"}
 _METAVAR = {int: "N", float: "X", str: "TEXT"}
 
 

@@ -1,4 +1,4 @@
-"""weft predict: embeddings and classes of a trained run, by vertex."""
+"""weft predict: embeddings and classes of a trained run, by vertex; scores of pairs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,25 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft predict runs/sbm-gcn-1
   weft predict runs/mine other.weft --ranks 4 --strategy halo --into predictions
-  weft predict runs/mine --json"""
+  weft predict runs/mine --json
+  weft predict runs/ogbl-ddi-sage-1 --pairs maybe.csv    scores of pairs, by a run of --task link"""
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         "predict", "RUN [GRAPH] [OPTIONS]",
         "Full-graph inference with a run's weights, on its graph or another: embeddings.npy and classes.npy, "
-        "row v for vertex v.", _EXAMPLES,
+        "row v for vertex v. Of a run of --task link: embeddings.npy, and scores.npy of --pairs.", _EXAMPLES,
     )  # fmt: skip
     parser.add_argument("run", metavar="RUN", help="a run folder that weft train made")
     add_config(parser)
     parser.add_argument(
         "--into", metavar="DIR", help="where to write; by default RUN/predictions; must not exist"
+    )
+    parser.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="pairs to score: two vertices a line, or .npy [m, 2]; --task link only",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
@@ -44,14 +50,30 @@ def run(arguments: Sequence[str]) -> int:
     out = Path(parsed.into) if parsed.into else saved.path / "predictions"
     if parsed.store is None and out.exists():
         raise UserError(f"{out} exists already. Name another with --into, or remove it.")
+    pairs = Path(parsed.pairs).resolve() if parsed.pairs else None
+    if pairs is not None and config.train.task != "link":
+        raise UserError(
+            f"--pairs needs a run of --task link, {saved.path} is one of --task {config.train.task}."
+        )
+    if pairs is not None and not pairs.is_file():
+        raise UserError(f"no file {parsed.pairs}. Check the path.")
     flags = ["--into", str(out), *(["--json"] if parsed.json else [])]
-    work = functools.partial(predict, run=str(saved.path), config=config, out=out, as_json=parsed.json)
+    flags += ["--pairs", str(pairs)] if pairs else []
+    work = functools.partial(
+        predict, run=str(saved.path), config=config, out=out, as_json=parsed.json, pairs=pairs
+    )
     command = ["predict", str(saved.path)]
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
 
 
 def predict(
-    comm: Communicator, source: Graph | Store, run: str, config: RunConfig, out: Path, as_json: bool
+    comm: Communicator,
+    source: Graph | Store,
+    run: str,
+    config: RunConfig,
+    out: Path,
+    as_json: bool,
+    pairs: Path | None = None,
 ) -> int:
     """What every rank does."""
     import dataclasses
@@ -59,14 +81,19 @@ def predict(
     from ..train import predict as inference
 
     saved = dataclasses.replace(inference.read_run(Path(run)), config=config)
-    inference.restore(saved, source.num_features)  # a misfit is found before the folder is made
+    inference.check_fit(saved, source)  # a misfit is found before the folder is made
+    trainer = inference.restore_links(source, saved, comm) if config.train.task == "link" else None
+    wanted = None if trainer is None or pairs is None else inference.wanted_pairs(trainer, source, pairs)
     if comm.rank == 0:
         try:
             out.mkdir(parents=True)
         except OSError as error:
             raise UserError(f"cannot make {out}: {error.strerror}. Name another with --into.") from None
     comm.barrier()
-    files = inference.predict(source, saved, comm, out)
+    if trainer is not None:
+        files = inference.predict_links(trainer, source, wanted, out)
+    else:
+        files = inference.predict(source, saved, comm, out)
     if comm.rank == 0:
         if as_json:
             print(

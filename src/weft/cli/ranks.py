@@ -39,10 +39,10 @@ def on_ranks(
     from ..comm.launch import launch
     from ..comm.threads import run_threads, single
     from ..train.assign import check_assignment
-    from ..train.trainer import check_options, check_trainable
+    from ..train.tasks import check_task, check_task_options
 
     options = config.parallel
-    check_options(config)
+    check_task_options(config)
     if in_job():
         comm = connect("auto" if options.engine == "threads" else options.engine, options.stall_seconds)
         _set_threads(config.train.threads)
@@ -55,7 +55,7 @@ def on_ranks(
     grid = _grid(config, options.ranks)
     graph = load_graph(config)
     if trains:
-        check_trainable(graph, config)
+        check_task(graph, config)
     check_assignment(graph.num_nodes, grid, options)
     if options.ranks == 1:
         _set_threads(config.train.threads)
@@ -75,10 +75,14 @@ def on_ranks(
 
 
 def load_graph(config: RunConfig) -> Graph:
-    """The graph that the config names, split where it brings no split."""
-    from ..graph import load, split
+    """The graph that the config names, split, or links held out, where it brings no split."""
+    from ..graph import hold_out, load, split
 
     graph = load(config.data.graph, config.data.data or None)
+    if config.train.task == "link":
+        if graph.val_pairs is not None or graph.test_pairs is not None:
+            return graph
+        return hold_out(graph, config.link.hold_val, config.link.hold_test, config.train.seed)
     if graph.labels is None or graph.train_mask is not None:
         return graph
     shares = (config.data.train_share, config.data.val_share)
@@ -107,7 +111,8 @@ def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:
     from ..graph import open_store, write_store
 
     named = Path(config.data.graph)
-    if named.suffix == ".weft" and open_store(named, verify=False).has("train_mask"):
+    brings = "test_pairs" if config.train.task == "link" else "train_mask"
+    if named.suffix == ".weft" and open_store(named, verify=False).has(brings):
         return named.resolve()
     return write_store(graph, folder / "graph.weft")
 
@@ -115,7 +120,7 @@ def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:
 def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> int:
     """One of ranks that somebody else started: rank 0 loads the graph and shares it as a store."""
     from ..graph import open_store
-    from ..train.trainer import check_trainable
+    from ..train.tasks import check_task
 
     _grid(config, comm.size)
     holder = tempfile.TemporaryDirectory(prefix="weft-") if comm.rank == 0 else nullcontext("")
@@ -125,7 +130,7 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
             try:
                 graph = load_graph(config)
                 if trains:
-                    check_trainable(graph, config)
+                    check_task(graph, config)
                 told["path"] = str(_stored(graph, config, Path(folder)))
                 del graph
             except UserError as error:

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
@@ -30,7 +31,9 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
   weft train runs/mine/config.toml                     repeat a run
-  weft train cora --json > result.json"""
+  weft train cora --json > result.json
+  weft train cora --task link --model sage             which papers cite each other: Hits@20, MRR, AUC
+  weft train ogbl-ddi --task link --model sage --hidden 256 --evaluate-every 5"""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -52,21 +55,24 @@ def run(arguments: Sequence[str]) -> int:
 def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:
     """What every rank does: train; rank 0 saves and tells."""
     from ..train.run import RunFolder, finite
-    from ..train.sampled import make_trainer
+    from ..train.tasks import make_trainer
 
     trainer = make_trainer(source, config, comm)
     if comm.rank:
         result = trainer.fit()
         result.gather(trainer)
+        trainer.save(Path(comm.all_gather_json("")[0]))
         _trace(result, config)
         return 130 if result.interrupted else 0
     say = _say_to(sys.stderr if as_json else sys.stdout)
     with RunFolder.create(config) as folder:
         for line in _heading(source, trainer):
             say(line)
-        with _progress(config.train.epochs) as tick:
+        watched = f"val_{config.link.best_by}" if config.train.task == "link" else "val_accuracy"
+        with _progress(config.train.epochs, watched) as tick:
             result = trainer.fit(folder, tick)
         summary = result.as_dict() | result.gather(trainer) | {"run": str(folder.path)}
+        trainer.save(Path(comm.all_gather_json(str(folder.path.resolve()))[0]))
         folder.finish(trainer.model.state_dict(), summary)
     _trace(result, config)
     if as_json:
@@ -88,14 +94,20 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
     import torch
 
     from ..kernels import native
+    from ..train.link import LinkTrainer
 
     config = trainer.config
     kernels = f"C++ kernels ({native.extension.isa()})" if native.extension else "torch kernels"
     widths = "-".join(map(str, trainer.model.widths))
-    yield (
-        f"graph     {graph.name}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, "
-        f"{graph.num_features:,} features, {graph.num_classes:,} classes"
-    )
+    size = f"graph     {graph.name}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs"
+    if isinstance(trainer, LinkTrainer):
+        kind = "edges" if trainer.pairs.undirected else "arcs"
+        yield (
+            f"{size}, {graph.num_features:,} features + {trainer.width:,} learned; "
+            f"{trainer.counts['val']:,} {kind} to validate, {trainer.counts['test']:,} to test"
+        )
+    else:
+        yield f"{size}, {graph.num_features:,} features, {graph.num_classes:,} classes"
     threads = torch.get_num_threads()
     yield (
         f"model     {config.model.name} {widths}, {config.train.dtype}, "
@@ -110,10 +122,15 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
 
 
 def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Iterator[str]:
-    name = "micro-F1" if trainer.multilabel else "accuracy"
-    scores = "   ".join(f"{split} {value:.4f}" for split, value in result.accuracy.items())
-    chance = "" if trainer.multilabel else f"   (chance {1 / trainer.model.widths[-1]:.3f})"
-    yield f"{name}  {scores}{chance}"
+    if trainer.config.train.task == "link":
+        for split in ("val", "test"):
+            hits, mrr, auc = (result.scores.get(f"{split}_{m}", float("nan")) for m in ("hits", "mrr", "auc"))
+            yield f"{split:<9} Hits@{trainer.config.link.hits} {hits:.4f}   MRR {mrr:.4f}   AUC {auc:.4f}"
+    else:
+        name = "micro-F1" if trainer.multilabel else "accuracy"
+        scores = "   ".join(f"{split} {value:.4f}" for split, value in result.accuracy.items())
+        chance = "" if trainer.multilabel else f"   (chance {1 / trainer.model.widths[-1]:.3f})"
+        yield f"{name}  {scores}{chance}"
     stop = ", stopped by Ctrl-C" if result.interrupted else ""
     peak, buffers, activations = (
         max(summary[key]) / 2**20 for key in ("peak_rss_bytes", "buffer_bytes", "activation_bytes")
@@ -162,7 +179,7 @@ def _say_to(stream: Any) -> Callable[[str], None]:
 
 
 @contextmanager
-def _progress(epochs: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _progress(epochs: int, watched: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on standard error; yields the function to call after each epoch."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -178,8 +195,8 @@ def _progress(epochs: int) -> Iterator[Callable[[dict[str, Any]], None]]:
 
         def tick(record: dict[str, Any]) -> None:
             nonlocal scores
-            if "val_accuracy" in record and record["val_accuracy"] == record["val_accuracy"]:
-                scores = f"  val {record['val_accuracy']:.4f}"
+            if watched in record and record[watched] == record[watched]:
+                scores = f"  val {record[watched]:.4f}"
             bar.update(task, completed=record["epoch"], note=f"loss {record['loss']:.4f}{scores}")
 
         try:

@@ -2,6 +2,7 @@
 
 from weft.graph.generators import bter, er, karate, kronecker, power_law, sbm
 from weft.graph.graph import Graph
+from weft.graph.links import NonArcs, hold_out
 from weft.graph.loading import data_sets, generate, load, read
 from weft.graph.normalise import normalise, normalise_features
 from weft.graph.readers import (
@@ -17,6 +18,7 @@ from weft.graph.store import Rows, Store, open_store, write_store
 
 __all__ = [
     "Graph",
+    "NonArcs",
     "Rows",
     "Store",
     "bter",
@@ -24,6 +26,7 @@ __all__ = [
     "er",
     "from_pyg",
     "generate",
+    "hold_out",
     "karate",
     "kronecker",
     "load",

@@ -15,7 +15,8 @@ from weft.errors import UserError
 from weft.graph.guard import check_fits
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-_TENSORS = ("indptr", "indices", "weights", "features", "labels", *MASKS, "ids")
+PAIRS = ("val_pairs", "val_negatives", "test_pairs", "test_negatives")
+_TENSORS = ("indptr", "indices", "weights", "features", "labels", *MASKS, "ids", *PAIRS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,6 +30,8 @@ class Graph:
         labels    [n] int64, -1 = unlabelled; or [n, c] bool where a vertex has many labels; or None
         *_mask    [n] bool, or None; no vertex in two of them
         ids       [n] int64, the vertices' names in the source where those are not 0..n-1; or None
+        *_pairs   [m, 2] int64, links (source, target) to predict, which are no arcs here; or None
+        *_negatives  [m, 2] int64, pairs that are no links, to compare with; or None
 
     So `A @ H` aggregates *into* i. Tensors may lie over memory-mapped files; nothing writes to them.
 
@@ -48,6 +51,10 @@ class Graph:
     val_mask: Tensor | None = None
     test_mask: Tensor | None = None
     ids: Tensor | None = None
+    val_pairs: Tensor | None = None
+    val_negatives: Tensor | None = None
+    test_pairs: Tensor | None = None
+    test_negatives: Tensor | None = None
     name: str = "graph"
     num_classes: int = 0
     """Number of classes; 0 means: take it from the labels."""
@@ -242,7 +249,7 @@ class Graph:
             value = getattr(self, key)
             if value is not None and not isinstance(value, Tensor):
                 put(key, torch.as_tensor(value))
-        for key in ("indptr", "indices", "ids"):
+        for key in ("indptr", "indices", "ids", *PAIRS):
             value = getattr(self, key)
             if value is not None and (
                 value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
@@ -273,8 +280,10 @@ class Graph:
             flags = value is not None and value.dim() == (2 if key == "labels" else 1)
             if flags and value.dtype != torch.bool and bool(((value == 0) | (value == 1)).all()):
                 put(key, value.bool())
-        if self.ids is not None and self.ids.dtype != torch.int64:
-            put("ids", self.ids.long())
+        for key in ("ids", *PAIRS):
+            value = getattr(self, key)
+            if value is not None and value.dtype != torch.int64:
+                put(key, value.long())
 
     def validate(self, trusted: frozenset[str] = frozenset()) -> None:
         """Raise a `UserError` that names the first bad value; silent where all is well.
@@ -301,6 +310,9 @@ class Graph:
         self._validate_masks(n, trusted)
         if self.ids is not None and self.ids.shape != (n,):
             raise UserError(f"{_shape(self.ids)} ids for {n} vertices. Give one id a vertex.")
+        for key in PAIRS:
+            if (pairs := getattr(self, key)) is not None and key not in trusted:
+                check_pairs(pairs, n, key)
 
     def _validate_features(self, n: int, trusted: bool) -> None:
         x = self.features
@@ -353,6 +365,22 @@ class Graph:
             if bool((both := a & b).any()):
                 at = int(torch.nonzero(both)[0])
                 raise UserError(f"vertex {at} is in {first} and in {second}. Put each vertex into one mask.")
+
+
+def check_pairs(pairs: Tensor, n: int, name: str = "pairs") -> None:
+    """Check that pairs are [m, 2] and name vertices of the graph.
+
+    >>> check_pairs(torch.tensor([[0, 7]]), 5)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: pairs: vertex id 7 is out of range for 5 vertices (0 to 4). Correct the id.
+    """
+    if pairs.dim() != 2 or pairs.shape[1] != 2:
+        raise UserError(f"{name} have shape {_shape(pairs)}. Give two vertices a pair.")
+    if pairs.numel():
+        lo, hi = (int(v) for v in torch.aminmax(pairs))
+        if lo < 0 or hi >= n:
+            raise UserError(f"{name}: {_out_of_range(lo if lo < 0 else hi, n)}")
 
 
 def check_csr(indptr: Tensor, indices: Tensor) -> None:

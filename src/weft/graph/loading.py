@@ -11,7 +11,7 @@ from typing import Any
 from weft.errors import UserError, unknown
 from weft.graph.generators import bter, er, karate, kronecker, sbm
 from weft.graph.graph import Graph
-from weft.graph.readers import read_edge_list, read_matrix_market, read_npz, read_planetoid
+from weft.graph.readers import ogb_links, read_edge_list, read_matrix_market, read_npz, read_planetoid
 from weft.graph.readers.files import stem
 from weft.graph.readers.planetoid import is_planetoid
 from weft.graph.store import open_store
@@ -25,9 +25,6 @@ FORMATS = (
     ".mtx",
     ".mtx.gz",
     *(f"{ext}{gz}" for ext in (".txt", ".tsv", ".csv") for gz in ("", ".gz")),
-)
-_LINKS = (
-    "train_edges.csv.gz"  # ogbl-ddi: the edges to train on, each once; the rest of its folder is no graph
 )
 
 
@@ -52,7 +49,7 @@ def load(spec: str | Path, data_dir: str | Path | None = None) -> Graph:
     path = Path(text)
     if text.lower() in GENERATORS:
         return GENERATORS[text.lower()]()
-    if path.exists() and (is_planetoid(path) or not path.is_dir()):
+    if path.exists() and (is_planetoid(path) or _is_links(path) or not path.is_dir()):
         return read(path)
     name, colon, rest = text.partition(":")
     if colon and os.sep not in name and not _has_format(text):
@@ -115,7 +112,7 @@ def read(path: str | Path) -> Graph:
     """
     path = Path(path)
     if path.is_dir():
-        return read_planetoid(path)
+        return ogb_links.read_ogb_links(path) if _is_links(path) else read_planetoid(path)
     name = path.name.lower()
     if name.endswith(".weft"):
         return open_store(path, verify=True).graph()
@@ -143,8 +140,8 @@ def data_sets(folder: str | Path) -> dict[str, Path]:
         if any(name.startswith("ind.") and name.endswith(".graph") for name in files):
             base = here.parent if here.name == "raw" else here
             found.setdefault(base.name.lower(), here)
-        elif _LINKS in files:
-            found.setdefault(here.name.lower(), here / _LINKS)
+        elif ogb_links.TRAIN in files:
+            found.setdefault(here.name.lower(), here)
         else:
             for name in sorted(files):
                 if _has_format(name):
@@ -165,8 +162,12 @@ def _data_set(name: str, data_dir: str | Path | None) -> Graph:
     if name.lower() not in sets:
         raise unknown("graph", name, [*GENERATORS, *sets])
     path = sets[name.lower()]
-    graph = read_edge_list(path, undirected=True) if path.name == _LINKS else read(path)
+    graph = read(path)
     return graph.replace(name=name.lower())
+
+
+def _is_links(folder: Path) -> bool:
+    return (folder / ogb_links.TRAIN).is_file()
 
 
 def _parameters(name: str) -> dict[str, type]:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError
-from weft.graph.graph import MASKS, Graph, index_dtype
+from weft.graph.graph import MASKS, PAIRS, Graph, check_pairs, index_dtype
 from weft.graph.guard import about, check_fits
 
 MAGIC = b"\x93WEFT\r\n\x1a"  # as PNG's: a transfer that alters line ends spoils it
@@ -39,14 +39,18 @@ _MAX_HEADER = 1 << 20
 _CHUNK = 1 << 24
 _ARCS: tuple[str, ...] = ("indices", "weights")
 _WINDOW = 16 << 20  # bytes of the file that are mapped at a time where scattered rows are read
-_TYPES = {
-    "indptr": ("<i8",),
-    "indices": ("<i4", "<i8"),
-    "weights": ("<f4", "<f8"),
-    "features": ("<f4", "<f8"),
-    "labels": ("<i8", "|b1"),
-    "ids": ("<i8",),
-} | dict.fromkeys(MASKS, ("|b1",))
+_TYPES = (
+    {
+        "indptr": ("<i8",),
+        "indices": ("<i4", "<i8"),
+        "weights": ("<f4", "<f8"),
+        "features": ("<f4", "<f8"),
+        "labels": ("<i8", "|b1"),
+        "ids": ("<i8",),
+    }
+    | dict.fromkeys(MASKS, ("|b1",))
+    | dict.fromkeys(PAIRS, ("<i8",))
+)
 
 
 def write_store(graph: Graph, path: str | Path, overwrite: bool = False) -> Path:
@@ -188,6 +192,17 @@ class Store:
                 self._check_bool(key, tensor)
             return Graph(**tensors, name=self.name, num_classes=self.num_classes)
 
+    def pairs(self, key: str, first: int = 0, last: int | None = None) -> Tensor:
+        """Pairs first..last-1 of `val_pairs` and the like; nothing else is read. [m, 2] int64."""
+        with about(self.path):
+            found = torch.from_numpy(np.array(self._map(key, first, last)))
+            check_pairs(found, self.num_nodes, key)
+            return found
+
+    def num_pairs(self, key: str) -> int:
+        """How many pairs there are under this name; 0 without."""
+        return self._sections[key].shape[0] if key in self._sections else 0
+
     def rows(
         self, lo: int | Tensor | Any, hi: int | None = None, only: Collection[str] | None = None
     ) -> Rows:
@@ -241,7 +256,7 @@ class Store:
         only: Collection[str] | None,
     ) -> Rows:
         arcs.setdefault("indices", np.zeros(0, dtype=self._sections["indices"].dtype))
-        others = [key for key in self._wanted(self._sections, only) if key not in ("indptr", *_ARCS)]
+        others = [key for key in self._wanted(self._sections, only) if key not in ("indptr", *_ARCS, *PAIRS)]
         arrays = arcs | {
             key: np.array(self._map(key)[which]) if isinstance(which, slice) else self._take(key, which)
             for key in others
@@ -417,6 +432,8 @@ def _check_sections(sections: dict[str, _Section], num_classes: int, end: int) -
         shape = shapes[key]
         if key == "features" or (key == "labels" and section.dtype == "|b1"):
             shape = (n, section.shape[1])
+        if key in PAIRS:
+            shape = (section.shape[0], 2)
         sizes = (*section.shape, section.offset)
         if not all(type(size) is int and size >= 0 for size in sizes) or section.shape != shape:
             raise ValueError("shape")

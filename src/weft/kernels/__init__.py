@@ -1,6 +1,7 @@
 """Operators of one device, no messages: C++ beside a torch reference, one operator a file."""
 
 from .csr import CSR
+from .draw import draw, shuffled, uniform
 from .dropout import Stream, dropout, relu_dropout_
 from .linear import add_linear_, linear, linear_pair
 from .memory import pool
@@ -17,6 +18,7 @@ __all__ = [
     "Stream",
     "add_linear_",
     "add_rows_",
+    "draw",
     "dropout",
     "gather_rows",
     "linear",
@@ -28,6 +30,8 @@ __all__ = [
     "sample_rows",
     "scatter_add",
     "sddmm",
+    "shuffled",
     "spmm",
+    "uniform",
     "use",
 ]

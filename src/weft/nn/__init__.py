@@ -1,12 +1,15 @@
 """Layers and models as equations; no ranks in here."""
 
 from .adjacency import Adjacency, Move
+from .decoders import DECODERS, Decoder, build_decoder
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import MODELS, Model, ModelConfig, Noise, build, check_model
 
 __all__ = [
+    "DECODERS",
     "MODELS",
     "Adjacency",
+    "Decoder",
     "GCNLayer",
     "GINLayer",
     "Model",
@@ -16,5 +19,6 @@ __all__ = [
     "SAGELayer",
     "SGCLayer",
     "build",
+    "build_decoder",
     "check_model",
 ]

@@ -68,6 +68,8 @@ class Model(nn.Module):
         self.adjacency = adjacency
         self.residual = config.residual
         self.dropout, self.input_dropout = config.dropout, config.input_dropout
+        self.fixed_input = True
+        """Whether x is the same in every pass; else its aggregation is not kept, and it gets a gradient."""
         norms = [nn.LayerNorm(w) if config.layer_norm else nn.Identity() for w in widths[1:-1]]
         self.norms = nn.ModuleList(norms)
 
@@ -83,13 +85,16 @@ class Model(nn.Module):
         h = embedding = self._drop_input(A, x, noise)
         last = len(self.layers) - 1
         for depth, layer in enumerate(self.layers):
-            z = layer(A, h, fixed=depth == 0 and not self.input_dropout)
+            z = layer(A, h, fixed=depth == 0 and self._keeps_input())
             if depth == last:
                 return embedding, z
             if self.residual and z.shape == h.shape:
                 z = z + h
             h = embedding = self._activate(A, self.norms[depth](z), depth + 1, noise)
         raise UserError("a model needs at least 1 layer. Use --layers 2.")
+
+    def _keeps_input(self) -> bool:
+        return self.fixed_input and not self.input_dropout
 
     def _drop_input(self, A: Adjacency, x: Tensor, noise: Noise | None) -> Tensor:
         if not self.training or noise is None or self.input_dropout == 0:
@@ -109,8 +114,8 @@ class Model(nn.Module):
         """
         found: list[Move] = []
         for depth, layer in enumerate(self.layers):
-            fixed = depth == 0 and not self.input_dropout
-            found += layer.moves(fixed=fixed, grad=depth > 0)  # type: ignore[operator]
+            fixed = depth == 0 and self._keeps_input()
+            found += layer.moves(fixed=fixed, grad=depth > 0 or not self.fixed_input)  # type: ignore[operator]
         return found
 
     def first_parameters(self) -> list[nn.Parameter]:

@@ -66,7 +66,7 @@ def _row_sums(arcs: Arcs, rows: int) -> Tensor:
     return torch.zeros(rows, dtype=torch.float64).index_add_(0, arcs.row, arcs.value.double())
 
 
-def _with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
+def with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
     """The loop (v, v) of weight 1 added to the rows that have none, each at its place in the row."""
     n_rows = vertices.numel()
     has = torch.zeros(n_rows, dtype=torch.bool)
@@ -104,7 +104,7 @@ def read_normalised(
         return Arcs(arcs.row, arcs.vertex, scale if arcs.value is None else scale * arcs.value.double())
     if how != "gcn":
         raise unknown("normalisation", how, ["gcn", "mean", "none"])
-    arcs = _with_loops(arcs, vertices)
+    arcs = with_loops(arcs, vertices)
     total = _row_sums(arcs, vertices.numel())
     root = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
     everywhere = comm.all_gather(root[own[0] : own[1]].contiguous(), sizes, phase="plan")

@@ -35,6 +35,8 @@ class DataConfig:
 
 @dataclass
 class TrainConfig:
+    task: str = "node"
+    """What is learned: node (classes of vertices) or link (which pairs are links)."""
     epochs: int = 200
     """Passes over the graph."""
     lr: float = 0.01
@@ -43,6 +45,8 @@ class TrainConfig:
     """Pull of the weights towards 0."""
     decay: str = "first"
     """Which weights are pulled: first (the first layer's, as Kipf and Welling do) or all."""
+    clip_norm: float = 0.0
+    """Largest norm of the gradients of the model, the decoder and the embeddings each; 0: as they are."""
     optimizer: str = "adam"
     """One of torch.optim, in lower case: adam, adamw, sgd, rmsprop, ..."""
     optimizer_options: dict[str, Any] = field(default_factory=dict)
@@ -67,6 +71,30 @@ class TrainConfig:
     """Write a Chrome/Perfetto trace of one steady epoch of all ranks into this file (.json)."""
     out: str = ""
     """Run folder; by default runs/<graph>-<model>-<number>. It must not exist yet."""
+
+
+@dataclass
+class LinkConfig:
+    decoder: str = "mlp"
+    """From the ends' embeddings to a pair's score: dot, or mlp (layers over their elementwise product)."""
+    decoder_layers: int = 2
+    """Layers of the mlp decoder."""
+    embedding_width: int = 0
+    """Learnable features a vertex, beside its own; 0: none, or the hidden width where it has no others."""
+    pair_batch: int = 65536
+    """True pairs a step, each step with one encoding of the whole graph; 0: all pairs in one step."""
+    negatives: str = "non-edges"
+    """False pairs to train on: non-edges (pairs that are no training arc) or random (any pairs)."""
+    negatives_per_pair: int = 1
+    """False pairs for each true one."""
+    hits: int = 20
+    """K of Hits@K: true pairs that score above the K-th best false pair count."""
+    best_by: str = "hits"
+    """Which validation metric chooses the kept weights: hits, mrr or auc."""
+    hold_val: float = 0.05
+    """Where the graph brings no pairs: share of its edges to validate on."""
+    hold_test: float = 0.1
+    """Where the graph brings no pairs: share of its edges to test on."""
 
 
 @dataclass
@@ -122,6 +150,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    link: LinkConfig = field(default_factory=LinkConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
 

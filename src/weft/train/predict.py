@@ -14,9 +14,16 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Graph, Store
+from ..graph.graph import check_pairs
+from ..graph.guard import about
+from ..graph.readers.columns import read_columns
+from ..graph.readers.files import existing_file, read_bytes
 from ..nn import Model, build
 from ..parallel import DistributedGraph, choose
+from ..parallel.blocks import even_sizes, starts
 from .config import RunConfig, read_toml, update
+from .link import LinkTrainer, embedding_width
+from .rows import read_rows, write_rows
 from .trainer import assign, prepare_features
 
 
@@ -53,11 +60,19 @@ def read_run(path: Path) -> SavedRun:
 
 def restore(run: SavedRun, features: int) -> Model:
     """The model of a run with its weights; a UserError where graph, config and weights do not fit."""
+    _check_features(run, features)
+    model = build(run.config.model, run.widths[0], run.widths[-1]).to(getattr(torch, run.config.train.dtype))
+    return _load(model, run).eval()
+
+
+def _check_features(run: SavedRun, features: int) -> None:
     if features != run.widths[0]:
         raise UserError(
             f"{run.path} was trained on {run.widths[0]} features, the graph has {features}. Use its graph."
         )
-    model = build(run.config.model, run.widths[0], run.widths[-1]).to(getattr(torch, run.config.train.dtype))
+
+
+def _load(model: Model, run: SavedRun) -> Model:
     wanted = {name: tuple(p.shape) for name, p in model.state_dict().items()}
     given = {name: tuple(p.shape) for name, p in run.weights.items()}
     if wanted != given:
@@ -67,7 +82,15 @@ def restore(run: SavedRun, features: int) -> Model:
             f"{given.get(odd, 'missing')}, not {wanted.get(odd, 'known')}. Train again."
         )
     model.load_state_dict(run.weights)
-    return model.eval()
+    return model
+
+
+def check_fit(run: SavedRun, source: Graph | Store) -> None:
+    """Refuse a graph that the run's weights are not for, before anything is made."""
+    if run.config.train.task == "link":
+        _check_features(run, source.num_features + embedding_width(source, run.config))
+    else:
+        restore(run, source.num_features)
 
 
 def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path) -> list[Path]:
@@ -97,15 +120,81 @@ def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path)
     if ids is not None:
         files["ids.npy"] = ids
     for name, rows in files.items():
-        _write_rows(out / name, rows.numpy(), graph, comm)
+        write_rows(out / name, rows, graph, comm)
     return [out / name for name in files]
 
 
-def _write_rows(path: Path, rows: np.ndarray, graph: DistributedGraph, comm: Communicator) -> None:
-    """Every rank's rows into one .npy file, by vertex; no rank holds the whole."""
-    shape = (graph.num_nodes, *rows.shape[1:])
-    if comm.rank == 0:
-        np.lib.format.open_memmap(path, "w+", rows.dtype, shape).flush()
-    comm.barrier()
-    np.lib.format.open_memmap(path, "r+")[graph.rows.numpy()] = rows
-    comm.barrier()
+def restore_links(source: Graph | Store, run: SavedRun, comm: Communicator) -> LinkTrainer:
+    """The trainer of a run that predicts links, with the run's weights and embeddings."""
+    trainer = LinkTrainer(source, run.config, comm)
+    _load(trainer.model, run)
+    if trainer.learned is not None:
+        rows = read_rows(run.path / "embeddings.npy", trainer.A, trainer.width)
+        with torch.no_grad():
+            trainer.learned.copy_(rows)
+    return trainer
+
+
+def wanted_pairs(trainer: LinkTrainer, source: Graph | Store, path: Path) -> Tensor:
+    """The pairs of a file, as the graph numbers its vertices; every rank calls it. [m, 2] int64."""
+    ids = trainer.A.read(source, "ids")
+    return read_pairs(path, trainer.A.num_nodes, None if ids is None else trainer.A.collect(ids))
+
+
+def predict_links(
+    trainer: LinkTrainer, source: Graph | Store, wanted: Tensor | None, out: Path
+) -> list[Path]:
+    """Write `embeddings.npy` [n, hidden] by vertex and, of wanted pairs, `scores.npy` [m] in their order.
+
+    A score is a logit: σ(score) is the chance that the pair is a link. Messages run over the arcs that the
+    run trained on; what was held out stays out.
+    """
+    comm, graph = trainer.comm, trainer.A
+    files = {"embeddings.npy": trainer.embed()}
+    ids = graph.read(source, "ids")
+    if ids is not None:
+        files["ids.npy"] = ids
+    for name, rows in files.items():
+        write_rows(out / name, rows, graph, comm)
+    written = [out / name for name in files]
+    if wanted is not None:
+        sizes = even_sizes(len(wanted), comm.size)
+        first = starts(sizes)[comm.rank]
+        mine = trainer.score(wanted[first : first + sizes[comm.rank]])
+        scores = comm.all_gather(mine, sizes, phase="collect")
+        if comm.rank == 0:
+            np.save(out / "scores.npy", scores.numpy())
+        written.append(out / "scores.npy")
+    return written
+
+
+def read_pairs(path: Path, n: int, ids: Tensor | None = None) -> Tensor:
+    """Pairs of vertices from a .npy array [m, 2] or a text file, two ids a line. [m, 2] int64.
+
+    Vertices are named as in the graph's source: by `ids` where it brought its own, else 0 to n-1.
+    """
+    if path.suffix == ".npy":
+        try:
+            found = np.load(existing_file(path), allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise UserError(f"cannot read {path} as a .npy array: {error}.") from None
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+            raise UserError(f"{path} does not hold whole numbers. Give two vertices a pair, [m, 2].")
+        pairs = torch.from_numpy(found.astype(np.int64))
+    else:
+        source, target, _ = read_columns(read_bytes(path), path)
+        pairs = torch.from_numpy(np.stack([source, target], 1).astype(np.int64))
+    if not len(pairs):
+        raise UserError(f"{path} holds no pairs. Give two vertices a line.")
+    with about(path):
+        if ids is None:
+            check_pairs(pairs, n)
+            return pairs
+        check_pairs(pairs, torch.iinfo(torch.int64).max)
+        ordered = ids.sort()
+        at = torch.searchsorted(ordered.values, pairs).clamp(max=n - 1)
+        unknown = (ordered.values[at] != pairs).nonzero()
+        if unknown.numel():
+            wild = int(pairs[tuple(unknown[0])])
+            raise UserError(f"no vertex of the graph has the id {wild}. Correct the id.")
+        return ordered.indices[at]

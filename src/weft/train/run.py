@@ -24,6 +24,7 @@ class RunFolder:
     config.toml     every setting but the folder; `weft train config.toml` repeats the run in a new one
     metrics.jsonl   one JSON object per epoch
     weights.pt      the kept weights, a dict of tensors
+    embeddings.npy  the kept embeddings of the vertices, where they were learned
     summary.json    what `weft train --json` prints
     """
 

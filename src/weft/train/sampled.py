@@ -50,12 +50,6 @@ _INDEX_PHASES = ("frontier", "sample", "push", "ask", "bits")
 """Phases in which vertex numbers travel, not numbers of the model's type."""
 
 
-def make_trainer(source: Graph | Store, config: RunConfig, comm: Communicator | None = None) -> Trainer:
-    """The trainer that the config asks for: full-batch, or in mini-batches."""
-    check_batches(config)
-    return (SampledTrainer if config.batch.batch_size else Trainer)(source, config, comm)
-
-
 def check_batches(config: RunConfig) -> None:
     """Refuse settings of mini-batches that suit no graph.
 
@@ -77,6 +71,10 @@ def check_batches(config: RunConfig) -> None:
     parse_fanouts(options.fanouts)
     if options.memory_budget:
         parse_bytes(options.memory_budget)
+    if options.batch_size and options.feed != "pull" and config.train.clip_norm:
+        raise UserError(
+            "clip_norm needs whole gradients, push-pull cuts the first weights. Use --feed pull, or --clip-norm 0."
+        )
     if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":
         raise UserError("adafactor needs whole weights, push-pull cuts the first. Use --feed pull, or adam.")
 
@@ -273,6 +271,7 @@ class SampledTrainer(Trainer):
 
     def _update(self, flight: Flight) -> None:
         self._sum(flight, self.lane)
+        self._clip([list(self.lane.live.model.parameters())])
         self.optimiser.step()
         assert flight.loss is not None
         self._loss += float(flight.loss.detach()) * flight.batch.size

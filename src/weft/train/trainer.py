@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -129,7 +130,7 @@ class Trainer:
 
     def __init__(self, source: Graph | Store, config: RunConfig, comm: Communicator | None = None):
         if isinstance(source, Graph):
-            check_trainable(source, config)
+            self._check(source, config)
         self.config = config
         self.comm = comm or single()
         self.idle_rss_bytes = peak_rss_bytes()
@@ -165,6 +166,9 @@ class Trainer:
         self.schedule = Schedule(self.optimiser, config.train)
         self._stop = False
         trim()
+
+    def _check(self, graph: Graph, config: RunConfig) -> None:
+        check_trainable(graph, config)
 
     def _make_model(self, source: Graph | Store) -> Model:
         return build(self.config.model, source.num_features, source.num_classes, self.config.train.seed)
@@ -226,10 +230,39 @@ class Trainer:
         for p in parameters:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        flat = torch.cat([p.grad.reshape(-1) for p in parameters])  # type: ignore[union-attr]
+        flat = torch.cat([*(p.grad.reshape(-1) for p in parameters), self._own_square()])  # type: ignore[union-attr]
         self.comm.all_reduce(flat, out=flat, phase="grad")
-        for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        *parts, square = flat.split([*(p.numel() for p in parameters), self._own_square_words()])
+        for p, part in zip(parameters, parts, strict=True):
             p.grad = part.view_as(p)
+        self._clip(self._clipped())
+        if square.numel():
+            _scale_down(self._own_parameters(), float(square.sqrt()), self.config.train.clip_norm)
+
+    def _clip(self, groups: list[list[nn.Parameter]]) -> None:
+        """Whole gradients, which are the same on every rank, cut to `clip_norm` group by group."""
+        if self.config.train.clip_norm:
+            for group in groups:
+                nn.utils.clip_grad_norm_(group, self.config.train.clip_norm)
+
+    def _clipped(self) -> list[list[nn.Parameter]]:
+        """Replicated parameters, in the groups whose gradients are clipped together."""
+        return [list(self.model.parameters())]
+
+    def _own_square_words(self) -> int:
+        return 1 if self.config.train.clip_norm and self._has_own() else 0
+
+    def _has_own(self) -> bool:
+        """Whether any rank has parameters of its own: the same answer everywhere."""
+        return False
+
+    def _own_square(self) -> Tensor:
+        """The squared norm of the own parameters' gradients, which goes along with the sum; [0] or [1]."""
+        out = self.x.new_zeros(self._own_square_words())
+        for p in self._own_parameters() if out.numel() else ():
+            if p.grad is not None:
+                out += p.grad.square().sum()
+        return out
 
     def predict(self) -> Volume:
         """What this rank receives in one steady epoch, by closed formulas: words and messages per phase."""
@@ -239,7 +272,7 @@ class Trainer:
         return total + self._summed("grad", self._gradient_words()) + self._summed("loss", 2)
 
     def _gradient_words(self) -> int:
-        return sum(p.numel() for p in self.model.parameters())
+        return sum(p.numel() for p in self.model.parameters()) + self._own_square_words()
 
     def _summed(self, phase: str, words: int) -> Volume:
         """What this rank receives in one all-reduce."""
@@ -270,6 +303,16 @@ class Trainer:
         """Of an evaluation that which a run is reported with."""
         return {name: value for name, value in metrics.items() if name != "val_loss"}
 
+    def embed(self) -> Tensor:
+        """The last hidden layer of the own vertices, with the weights as they are. [n_own, hidden]"""
+        self.model.eval()
+        with torch.no_grad():
+            return self.model.embed(self.A, self.x)[0]
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Every gradient of the last step, whole, by its parameter's name; every rank calls it."""
+        return {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
+
     def weights(self) -> dict[str, Tensor]:
         """A copy of all that was learned and this rank has."""
         return {name: w.clone() for name, w in self.model.state_dict().items()}
@@ -277,6 +320,9 @@ class Trainer:
     def restore(self, weights: dict[str, Tensor]) -> None:
         """Take back what `weights` gave."""
         self.model.load_state_dict(weights)
+
+    def save(self, folder: Path) -> None:
+        """Write what no rank has whole into the run folder; every rank calls it."""
 
     def _stop_on_interrupt(self) -> Callable[[], object]:
         """Ctrl-C asks to stop after this epoch, a second one stops at once; returns how to undo that."""
@@ -349,6 +395,13 @@ class Trainer:
         except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
             result.interrupted = True
         return result
+
+
+def _scale_down(parameters: list[nn.Parameter], norm: float, limit: float) -> None:
+    """Gradients times limit / norm where the norm is larger, as torch's `clip_grad_norm_` does it."""
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, limit / (norm + 1e-6)))
 
 
 def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> Tensor:
@@ -429,6 +482,8 @@ def check_options(config: RunConfig) -> None:
     for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
         if getattr(options, name) > most:
             raise UserError(f"{name} must be at most {most}, not {getattr(options, name)}.")
+    if options.clip_norm < 0:
+        raise UserError(f"clip_norm must not be negative, as {options.clip_norm:g} is. Use 0 for none.")
     if options.dtype not in ("float32", "float64"):
         raise unknown("dtype", options.dtype, ["float32", "float64"])
     if options.keep not in ("best", "last"):

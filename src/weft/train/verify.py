@@ -12,7 +12,7 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..graph import Graph, Store
 from .config import RunConfig
-from .trainer import Trainer
+from .tasks import make_trainer
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 """How far apart two runs may be: sums are taken in another order, and 20 epochs of it add up."""
@@ -31,15 +31,12 @@ class Trace:
 
 def trace(source: Graph | Store, config: RunConfig, comm: Communicator) -> Trace:
     """Train for the config's epochs and keep what is compared."""
-    trainer, out = Trainer(source, config, comm), Trace()
+    trainer, out = make_trainer(source, config, comm), Trace()
     for epoch in range(1, config.train.epochs + 1):
         out.losses.append(trainer.step(epoch))
         if epoch in (1, config.train.epochs):
-            parameters = trainer.model.named_parameters()
-            out.gradients[epoch] = {name: p.grad.clone() for name, p in parameters if p.grad is not None}
-    trainer.model.eval()
-    with torch.no_grad():
-        out.embedding = trainer.A.collect(trainer.model.embed(trainer.A, trainer.x)[0])
+            out.gradients[epoch] = trainer.gradients()
+    out.embedding = trainer.A.collect(trainer.embed())
     return out
 
 

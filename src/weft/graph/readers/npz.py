@@ -35,7 +35,7 @@ def read_npz(path: str | Path) -> Graph:
     ...     read_npz(path).rows
     tensor([0, 1])
     """
-    arrays = _arrays(existing_file(path), path)
+    arrays = arrays_of(existing_file(path))
     prefix = "adj_" if "adj_indptr" in arrays else ""
     indptr, indices = (_whole(arrays, prefix + key, path) for key in ("indptr", "indices"))
     form = arrays.get("format")
@@ -93,8 +93,9 @@ def _dense_features(arrays: dict[str, np.ndarray], n: int, path: str | Path) -> 
     return dense
 
 
-def _arrays(path: Path, shown: str | Path) -> dict[str, np.ndarray]:
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
     """All arrays of the archive; sizes are compared with what the archive really holds before allocating."""
+    shown = path
     try:
         with zipfile.ZipFile(path) as archive:
             check_fits(2 * sum(info.file_size for info in archive.infolist()), str(shown))

@@ -1,0 +1,173 @@
+"""Pairs to train on: which true pairs and which false ones make a step, and which of them are this rank's.
+
+A true pair is an arc u → v of the graph, or an edge counted once where every arc has its reverse. A pair
+lies at the rank that owns the row it is read from, so one of its ends is always at hand. Everything random
+follows from (seed, epoch, step, pair): all grids train on the same pairs in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError, unknown
+from ..graph import NonArcs
+from ..kernels import Stream, draw, shuffled
+from ..kernels.dropout import philox
+from ..parallel import DistributedGraph
+from ..parallel.source import Arcs, Source, read_arcs, with_loops
+
+NEGATIVES = ("non-edges", "random")
+_SHUFFLE, _FALSE = (1 << 20) - 1, (1 << 20) - 2
+"""Streams of their own, far from those of the layers' dropout."""
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This rank's pairs of one step, the true ones first.
+
+    u, v   [m] int64  the ends, by their number in the graph
+    names  [m] int64  a number of each pair that no other pair of the step has, on any rank
+    """
+
+    u: Tensor
+    v: Tensor
+    names: Tensor
+    true: int
+    """How many of them are true."""
+    all_true: int
+    """True pairs of the step on all ranks."""
+    all_false: int
+
+    @property
+    def labels(self) -> Tensor:
+        return (torch.arange(self.u.numel()) < self.true).double()
+
+    @property
+    def shares(self) -> Tensor:
+        """What each pair counts in the loss: the mean over true pairs plus the mean over false ones."""
+        false = self.u.numel() - self.true
+        return torch.cat(
+            [
+                torch.full((count,), 1 / max(1, of), dtype=torch.float64)
+                for count, of in ((self.true, self.all_true), (false, self.all_false))
+            ]
+        )
+
+
+class TrainingPairs:
+    """The training pairs of a graph on its ranks, in batches.
+
+        steps            batches an epoch
+        batch(epoch, s)  this rank's part of batch s
+
+    >>> from weft.comm.threads import single
+    >>> from weft.graph import karate
+    >>> from weft.parallel import Grid
+    >>> A = DistributedGraph.build(karate(), single(), Grid(1))
+    >>> pairs = TrainingPairs(karate(), A, seed=0, size=50)
+    >>> pairs.total, pairs.steps, [pairs.batch(1, s).true for s in range(2)]
+    (78, 2, [50, 28])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        A: DistributedGraph,
+        seed: int,
+        size: int = 0,
+        negatives: str = "non-edges",
+        ratio: int = 1,
+    ):
+        if negatives not in NEGATIVES:
+            raise unknown("negatives", negatives, NEGATIVES)
+        self.A, self.seed, self.ratio = A, seed, ratio
+        rows, n = A.rows, A.num_nodes
+        arcs = read_arcs(source, rows)
+        target = rows[arcs.row]
+        self.undirected = is_symmetric(A, arcs)
+        wanted = arcs.vertex != target
+        if self.undirected:
+            # Of an edge's two arcs one, the lower or the upper end's by turns: blocks get even shares.
+            wanted &= (arcs.vertex < target) == ((arcs.vertex + target) % 2 == 0)
+        self.u, self.v = arcs.vertex[wanted], target[wanted]
+        counts = torch.bincount(arcs.row[wanted], minlength=rows.numel())
+        everybody = A.collect(counts)
+        first = (everybody.cumsum(0) - everybody)[rows]  # pairs of the vertices before, wherever they lie
+        self.names = torch.arange(self.u.numel()) + torch.repeat_interleave(
+            first - (counts.cumsum(0) - counts), counts
+        )
+        self.total = int(everybody.sum())
+        self.size = min(size, self.total) if size else self.total
+        self.steps = -(-self.total // max(1, self.size))
+        self._lacking = None
+        free = torch.full((rows.numel(),), n)
+        if negatives == "non-edges":
+            full = with_loops(arcs, rows)
+            pointers = torch.bincount(full.row, minlength=rows.numel()).cumsum(0)
+            self._lacking = NonArcs(torch.cat([pointers.new_zeros(1), pointers]), full.vertex, n)
+            free = self._lacking.free
+        self._free = A.collect(free)
+        self._ends = self._free.cumsum(0)
+        if self.total and not int(self._ends[-1]):
+            raise UserError(
+                "every pair is an arc: there is no false pair to learn from. Use --negatives random."
+            )
+        self._order: tuple[int, Tensor, Tensor] | None = None
+
+    def turn(self, epoch: int, step: int) -> int:
+        """The number of a step since the beginning, from 1."""
+        return (epoch - 1) * self.steps + step + 1
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """This rank's pairs of a step, epoch from 1, step from 0."""
+        if self._order is None or self._order[0] != epoch:
+            place = shuffled(self.names, self.total, Stream(self.seed, epoch, _SHUFFLE).key)
+            ordered = place.sort()
+            self._order = epoch, ordered.values, ordered.indices
+        _, place, order = self._order
+        first, last = step * self.size, min((step + 1) * self.size, self.total)
+        begin, end = torch.searchsorted(place, torch.tensor([first, last])).tolist()
+        true = order[begin:end]
+        u, v, names = self._false((last - first) * self.ratio, self.turn(epoch, step))
+        return Batch(
+            torch.cat([self.u[true], u]), torch.cat([self.v[true], v]), torch.cat([self.names[true], names]),
+            true.numel(), last - first, (last - first) * self.ratio,
+        )  # fmt: skip
+
+    def _false(self, count: int, turn: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Of `count` false pairs those whose target is here: each number in 0..(non-arcs) is one of them."""
+        key, blocks = Stream(self.seed, turn, _FALSE).key, self.A.blocks
+        begin, end = blocks.own(self.A.comm.rank)
+        found = []
+        for start in range(0, count, _CHUNK):
+            index = torch.arange(start, min(start + _CHUNK, count))
+            number = draw(index, int(self._ends[-1]), key)
+            v = torch.searchsorted(self._ends, number, right=True)
+            place = blocks.place_of[v]
+            mine = ((place >= begin) & (place < end)).nonzero().ravel()
+            v, number = v[mine], number[mine]
+            u = number - (self._ends[v] - self._free[v])
+            if self._lacking is not None:
+                u = self._lacking.column(place[mine] - begin, u)
+            found.append((u, v, self.total + index[mine]))
+        if not found:
+            return (torch.empty(0, dtype=torch.int64),) * 3
+        u, v, names = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return u, v, names
+
+
+def is_symmetric(A: DistributedGraph, arcs: Arcs) -> bool:
+    """Whether every arc has its reverse, wherever that lies: one word of every rank.
+
+    Arcs upwards add a 62-bit hash of their ends, arcs downwards take it away. What has no partner is left
+    over; that it comes to 0 by chance has odds of 1 to 2⁶².
+    """
+    target = A.rows[arcs.row]
+    low, high = torch.minimum(arcs.vertex, target), torch.maximum(arcs.vertex, target)
+    a, b, _, _ = philox((low & 0xFFFFFFFF, low >> 32, high & 0xFFFFFFFF, high >> 32), 0x77656674)
+    left = ((a & 0x3FFFFFFF) << 32 | b) * (target - arcs.vertex).sign()
+    return int(A.comm.all_reduce(left.sum().view(1), phase="plan")) == 0

@@ -1,0 +1,41 @@
+"""Rows by vertex in one .npy file, written and read by ranks that each have some of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..errors import UserError
+from ..parallel import DistributedGraph
+
+
+def write_rows(path: Path, rows: Tensor, graph: DistributedGraph, comm: Communicator) -> None:
+    """Every rank's rows into one .npy file, by vertex; no rank holds the whole. Every rank calls it."""
+    own = rows.detach().numpy()
+    shape = (graph.num_nodes, *own.shape[1:])
+    if comm.rank == 0:
+        np.lib.format.open_memmap(path, "w+", own.dtype, shape).flush()
+    comm.barrier()
+    if own.size:
+        np.lib.format.open_memmap(path, "r+")[graph.rows.numpy()] = own
+    comm.barrier()
+
+
+def read_rows(path: Path, graph: DistributedGraph, width: int) -> Tensor:
+    """This rank's rows of a file that `write_rows` made. [n_own, width]"""
+    try:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"no file {path}: that run did not end. Train again.") from None
+    except (ValueError, OSError, EOFError):
+        raise UserError(f"{path} is damaged. Train again.") from None
+    if rows.shape != (graph.num_nodes, width) or rows.dtype.kind != "f":
+        raise UserError(
+            f"{path} holds {'x'.join(map(str, rows.shape))} numbers, this graph and config need "
+            f"{graph.num_nodes}x{width}. Use the run's own graph."
+        )
+    return torch.from_numpy(np.array(rows[graph.rows.numpy()]))

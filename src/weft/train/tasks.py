@@ -1,0 +1,44 @@
+"""The trainer of a task, by its name."""
+
+from __future__ import annotations
+
+from ..comm import Communicator
+from ..errors import unknown
+from ..graph import Graph, Store
+from .config import RunConfig
+from .link import LinkTrainer, check_link_options, check_linkable
+from .sampled import SampledTrainer, check_batches
+from .trainer import Trainer, check_options, check_trainable
+
+TASKS = ("node", "link")
+
+
+def make_trainer(source: Graph | Store, config: RunConfig, comm: Communicator | None = None) -> Trainer:
+    """The trainer that the config's task asks for, full-batch or in mini-batches.
+
+    >>> from weft.graph import load
+    >>> type(make_trainer(load("karate"), RunConfig())).__name__
+    'Trainer'
+    """
+    check_task_options(config)
+    sampled = SampledTrainer if config.batch.batch_size else Trainer
+    return (LinkTrainer if config.train.task == "link" else sampled)(source, config, comm)
+
+
+def check_task_options(config: RunConfig) -> None:
+    """Refuse settings that suit no graph."""
+    if config.train.task not in TASKS:
+        raise unknown("task", config.train.task, TASKS)
+    check_options(config)
+    check_batches(config)
+    if config.train.task == "link":
+        check_link_options(config)
+
+
+def check_task(graph: Graph, config: RunConfig) -> None:
+    """Refuse what the task cannot be trained on, before anything is computed or written."""
+    check_task_options(config)
+    if config.train.task == "link":
+        check_linkable(graph, config)
+    else:
+        check_trainable(graph, config)
