@@ -32,7 +32,7 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
   weft train runs/mine/config.toml                     repeat a run
   weft train cora --json > result.json
-  weft train cora --task link --model sage             which papers cite each other: Hits@20, MRR, AUC
+  weft train cora --task link --model sage             links of papers: Hits@20, MRR, AUC
   weft train ogbl-ddi --task link --model sage --hidden 256 --evaluate-every 5"""
 
 
