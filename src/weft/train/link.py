@@ -253,8 +253,8 @@ def check_link_options(config: RunConfig) -> None:
     link = config.link
     if config.batch.batch_size:
         raise UserError(
-            f"--task link encodes the whole graph in every step; --batch-size {config.batch.batch_size} is for "
-            "--task node. Use --pair-batch for the pairs of a step."
+            f"--batch-size {config.batch.batch_size} is for --task node; links are encoded full-graph. "
+            "Use --pair-batch for the pairs of a step."
         )
     for name, known in (("decoder", DECODERS), ("negatives", NEGATIVES), ("best_by", METRICS)):
         if getattr(link, name) not in known:

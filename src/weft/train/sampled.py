@@ -73,7 +73,7 @@ def check_batches(config: RunConfig) -> None:
         parse_bytes(options.memory_budget)
     if options.batch_size and options.feed != "pull" and config.train.clip_norm:
         raise UserError(
-            "clip_norm needs whole gradients, push-pull cuts the first weights. Use --feed pull, or --clip-norm 0."
+            "clip_norm needs whole gradients, push-pull cuts the first. Use --feed pull, or --clip-norm 0."
         )
     if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":
         raise UserError("adafactor needs whole weights, push-pull cuts the first. Use --feed pull, or adam.")
