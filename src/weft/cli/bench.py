@@ -10,6 +10,7 @@ from ..errors import UserError, unknown
 from . import (
     bench_comm,
     bench_grids,
+    bench_link,
     bench_order,
     bench_partition,
     bench_ranks,
@@ -25,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     benches = {
         "kernels": _kernels, "epoch": _epoch, "ranks": bench_ranks.run, "comm": bench_comm.run,
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
-        "order": bench_order.run, "stochastic": bench_stochastic.run,
+        "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: weft bench {{{','.join(benches)}}} [--help]\n\n"
@@ -37,7 +38,8 @@ def run(arguments: Sequence[str]) -> int:
               "  partition   volume and messages of partitions, relative to random ones\n"
               "  grids       words on every grid, dense and sparse, by partition\n"
               "  order       SpMM with the vertices of a part in several orders\n"
-              "  stochastic  volume of random mini-batches under several partitions")  # fmt: skip
+              "  stochastic  volume of random mini-batches under several partitions\n"
+              "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)
