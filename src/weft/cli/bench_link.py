@@ -77,7 +77,8 @@ def run(arguments: Sequence[str]) -> int:
 def _line(row: dict[str, Any], k: int) -> str:
     return (
         f"val Hits@{k} {row['val_hits']:.4f}, test Hits@{k} {row['test_hits']:.4f}, "
-        f"MRR {row['test_mrr']:.4f}, AUC {row['test_auc']:.4f}; epoch {row['best_epoch']} of {row['epochs']}, {row['seconds']:,.0f} s"
+        f"MRR {row['test_mrr']:.4f}, AUC {row['test_auc']:.4f}; "
+        f"epoch {row['best_epoch']} of {row['epochs']}, {row['seconds']:,.0f} s"
     )
 
 
@@ -90,7 +91,7 @@ def _log(path: str | None) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield lambda record: None
         return
     try:
-        file = Path(path).open("x", encoding="utf-8")
+        file = Path(path).open("x", encoding="utf-8")  # noqa: SIM115  closed below
     except FileExistsError:
         raise UserError(f"{path} exists already. Choose another --log, or remove it.") from None
     except OSError as error:
