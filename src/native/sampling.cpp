@@ -1,5 +1,9 @@
 #include "sampling.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <vector>
 
@@ -9,57 +13,97 @@ namespace weft {
 namespace {
 
 // Philox4x32-10 (Salmon et al., SC'11): draw t of a vertex is word t % 4 of counter (t / 4, vertex, 0).
+// A draw below a bound is (word * bound) >> 32; its bias is below bound / 2^32.
+constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u, kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
+
+inline void philox(uint32_t block, uint64_t vertex, uint64_t key, uint32_t* word) {
+  uint32_t c0 = block, c1 = uint32_t(vertex), c2 = uint32_t(vertex >> 32), c3 = 0;
+  uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t(c0) * kMul0, p1 = uint64_t(c2) * kMul1;
+    c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
+    c1 = uint32_t(p1);
+    c2 = uint32_t(p0 >> 32) ^ c3 ^ k1;
+    c3 = uint32_t(p0);
+    k0 += kWeyl0, k1 += kWeyl1;
+  }
+  word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
+}
+
+#if defined(__x86_64__)
+// The same of four vertices side by side: a 32-bit word in each 64-bit lane, upper halves never looked at.
+__attribute__((target("avx2"))) void philox_four(uint32_t block, const uint64_t* vertex, uint64_t key,
+                                                 uint32_t* word, int64_t stride) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(vertex));
+  const __m256i m0 = _mm256_set1_epi64x(kMul0), m1 = _mm256_set1_epi64x(kMul1);
+  __m256i c0 = _mm256_set1_epi64x(block), c1 = v, c2 = _mm256_srli_epi64(v, 32), c3 = _mm256_setzero_si256();
+  uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const __m256i p0 = _mm256_mul_epu32(c0, m0), p1 = _mm256_mul_epu32(c2, m1);
+    c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
+    c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));
+    c1 = p1, c3 = p0;
+    k0 += kWeyl0, k1 += kWeyl1;
+  }
+  alignas(32) uint64_t lanes[4][4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes[0]), c0);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes[1]), c1);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes[2]), c2);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes[3]), c3);
+  for (int r = 0; r < 4; ++r)
+    for (int w = 0; w < 4; ++w) word[r * stride + w] = uint32_t(lanes[w][r]);
+}
+
+bool four_at_once() {
+  static const bool there = __builtin_cpu_supports("avx2");
+  return there;
+}
+#endif
+
+// The first `blocks` counters of each vertex: word[r * stride + t] is draw t of vertex r.
+void draw(const uint64_t* vertex, int64_t count, int64_t blocks, uint64_t key, uint32_t* word, int64_t stride) {
+  int64_t r = 0;
+#if defined(__x86_64__)
+  if (four_at_once())
+    for (; r + 4 <= count; r += 4)
+      for (int64_t b = 0; b < blocks; ++b)
+        philox_four(uint32_t(b), vertex + r, key, word + r * stride + 4 * b, stride);
+#endif
+  for (; r < count; ++r)
+    for (int64_t b = 0; b < blocks; ++b) philox(uint32_t(b), vertex[r], key, word + r * stride + 4 * b);
+}
+
+// The same one by one, for fan-outs that outgrow a buffer.
 class Draws {
  public:
   Draws(uint64_t key, uint64_t vertex) : key_(key), vertex_(vertex) {}
 
-  // A number in 0 .. bound-1; its bias is below bound / 2^32.
-  uint64_t below(uint64_t bound) {
-    if (at_ == 4) refill();
-    return (uint64_t(word_[at_++]) * bound) >> 32;
+  uint32_t next() {
+    if (at_ == 4) philox(block_++, vertex_, key_, word_), at_ = 0;
+    return word_[at_++];
   }
 
  private:
-  void refill() {
-    uint32_t c0 = next_++, c1 = uint32_t(vertex_), c2 = uint32_t(vertex_ >> 32), c3 = 0;
-    uint32_t k0 = uint32_t(key_), k1 = uint32_t(key_ >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = uint64_t(c0) * 0xD2511F53u, p1 = uint64_t(c2) * 0xCD9E8D57u;
-      c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
-      c1 = uint32_t(p1);
-      c2 = uint32_t(p0 >> 32) ^ c3 ^ k1;
-      c3 = uint32_t(p0);
-      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
-    word_[0] = c0, word_[1] = c1, word_[2] = c2, word_[3] = c3;
-    at_ = 0;
-  }
-
   uint64_t key_, vertex_;
-  uint32_t next_ = 0, word_[4] = {};
+  uint32_t block_ = 0, word_[4] = {};
   int at_ = 4;
 };
 
-// The picks of one row so far: a scan of few, a table of many.
+inline int64_t below(uint32_t word, int64_t bound) { return int64_t((uint64_t(word) * uint64_t(bound)) >> 32); }
+
+// Which of many positions were picked.
 class Seen {
  public:
-  void begin(int64_t fanout) {
-    few_ = fanout <= kFew;
-    count_ = 0;
-    if (few_) return;
+  explicit Seen(int64_t fanout) {
     size_t size = 64;
     while (size < size_t(2 * fanout)) size *= 2;
-    table_.assign(size, -1);
+    table_.resize(size);
   }
+
+  void clear() { std::fill(table_.begin(), table_.end(), -1); }
 
   // Adds a number; false where it was there.
   bool add(int64_t number) {
-    if (few_) {
-      for (int64_t t = 0; t < count_; ++t)
-        if (list_[t] == number) return false;
-      list_[count_++] = number;
-      return true;
-    }
     const size_t mask = table_.size() - 1;
     for (size_t slot = size_t(number) * 0x9E3779B97F4A7C15u >> 20;; ++slot) {
       int64_t& held = table_[slot & mask];
@@ -69,10 +113,6 @@ class Seen {
   }
 
  private:
-  static constexpr int64_t kFew = 64;
-  bool few_ = true;
-  int64_t count_ = 0;
-  int64_t list_[kFew] = {};
   std::vector<int64_t> table_;
 };
 
@@ -90,54 +130,68 @@ void sample_counts(const int64_t* indptr, const I* rows, int64_t count, int64_t 
   out[count] = total;
 }
 
+// A chunk of rows goes through in passes: sizes, random words, positions, and last the neighbours, so that
+// the cache misses of each pass overlap.
 template <class I>
 void sample_rows(const int64_t* indptr, const I* indices, const I* rows, const I* vertex, int64_t count,
                  int64_t fanout, bool replace, bool loops, uint64_t key, const int64_t* out, I* picked,
                  int64_t* arcs, int threads) {
-  constexpr int64_t kChunk = 128, kAhead = 4;
+  constexpr int64_t kChunk = 128, kFew = 64, kAhead = 16;
+  const int64_t stride = (fanout + 3) / 4 * 4;
   parallel_for((count + kChunk - 1) / kChunk, threads, [&](int64_t chunk) {
-    Seen seen;
-    int64_t positions[64];
-    for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
-      if (i + kAhead < count) __builtin_prefetch(indices + indptr[rows[i + kAhead]]);
-      const int64_t begin = indptr[rows[i]], degree = indptr[rows[i] + 1] - begin;
-      int64_t at = out[i];
-      const auto put = [&](int64_t position) {
-        picked[at] = indices[begin + position];
-        if (arcs) arcs[at] = begin + position;
-        ++at;
-      };
-      if (loops) {
-        picked[at] = vertex[i];
-        if (arcs) arcs[at] = -1;
-        ++at;
+    const int64_t first = chunk * kChunk, size = std::min(kChunk, count - first);
+    int64_t begin[kChunk], degree[kChunk], who[kChunk], drawn = 0;
+    uint64_t names[kChunk];
+    uint32_t word[kChunk * kFew];
+    std::vector<int64_t> places(size_t(out[first + size] - out[first]));
+    const int64_t base = out[first];
+    for (int64_t r = 0; r < size; ++r) {
+      if (r + kAhead < size) __builtin_prefetch(indptr + rows[first + r + kAhead]);
+      begin[r] = indptr[rows[first + r]];
+      degree[r] = indptr[rows[first + r] + 1] - begin[r];
+      int64_t* place = places.data() + (out[first + r] - base);
+      if (loops) *place++ = -1;
+      if (fanout < 0 || (!replace && degree[r] <= fanout)) {
+        for (int64_t t = 0; t < degree[r]; ++t) place[t] = begin[r] + t;
+        __builtin_prefetch(indices + begin[r]);
+      } else if (degree[r]) {
+        who[drawn] = r;
+        names[drawn++] = uint64_t(vertex[first + r]);
       }
-      if (fanout < 0 || (!replace && degree <= fanout)) {
-        for (int64_t t = 0; t < degree; ++t) put(t);
-        continue;
-      }
-      if (degree == 0) continue;
-      Draws draws(key, uint64_t(vertex[i]));
+    }
+    const bool few = fanout <= kFew;
+    if (few && drawn) draw(names, drawn, stride / 4, key, word, stride);
+    std::vector<Seen> seen;
+    if (!few && !replace && drawn) seen.emplace_back(fanout);
+    for (int64_t d = 0; d < drawn; ++d) {
+      const int64_t r = who[d];
+      int64_t* place = places.data() + (out[first + r] - base) + loops;
+      Draws more(key, names[d]);
+      const auto next = [&](int64_t t) { return few ? word[d * stride + t] : more.next(); };
       if (replace) {
-        for (int64_t t = 0; t < fanout; ++t) put(int64_t(draws.below(uint64_t(degree))));
-        continue;
-      }
-      // Floyd: every set of `fanout` positions is equally likely, with one draw each. The positions first,
-      // so that the cache misses of reading the neighbours overlap.
-      seen.begin(fanout);
-      for (int64_t last = degree - fanout; last < degree; ++last) {
-        const int64_t drawn = int64_t(draws.below(uint64_t(last + 1)));
-        const int64_t position = seen.add(drawn) ? drawn : (seen.add(last), last);
-        if (fanout <= 64) {
-          positions[last - degree + fanout] = position;
-          __builtin_prefetch(indices + begin + position);
-        } else {
-          put(position);
+        for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + below(next(t), degree[r]);
+      } else if (few) {
+        // Floyd: every set of `fanout` positions is equally likely, with one draw each.
+        for (int64_t t = 0; t < fanout; ++t) {
+          const int64_t last = degree[r] - fanout + t, drawn_at = begin[r] + below(next(t), last + 1);
+          bool taken = false;
+          for (int64_t u = 0; u < t; ++u) taken |= place[u] == drawn_at;
+          place[t] = taken ? begin[r] + last : drawn_at;
+        }
+      } else {
+        seen[0].clear();
+        for (int64_t t = 0; t < fanout; ++t) {
+          const int64_t last = degree[r] - fanout + t, drawn_at = below(next(t), last + 1);
+          place[t] = begin[r] + (seen[0].add(drawn_at) ? drawn_at : (seen[0].add(last), last));
         }
       }
-      if (fanout <= 64)
-        for (int64_t t = 0; t < fanout; ++t) put(positions[t]);
+      for (int64_t t = 0; t < fanout; ++t) __builtin_prefetch(indices + place[t]);
     }
+    for (size_t k = 0; k < places.size(); ++k)
+      picked[base + int64_t(k)] = places[k] < 0 ? I(-1) : indices[places[k]];
+    if (loops)
+      for (int64_t r = 0; r < size; ++r) picked[out[first + r]] = vertex[first + r];
+    if (arcs) std::copy(places.begin(), places.end(), arcs + base);
   });
 }
 

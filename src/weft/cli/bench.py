@@ -9,11 +9,13 @@ from typing import Any
 from ..errors import UserError, unknown
 from . import (
     bench_comm,
+    bench_feed,
     bench_grids,
     bench_link,
     bench_order,
     bench_partition,
     bench_ranks,
+    bench_sample,
     bench_stochastic,
     bench_words,
 )
@@ -27,6 +29,7 @@ def run(arguments: Sequence[str]) -> int:
         "kernels": _kernels, "epoch": _epoch, "ranks": bench_ranks.run, "comm": bench_comm.run,
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
+        "sample": bench_sample.run, "feed": bench_feed.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: weft bench {{{','.join(benches)}}} [--help]\n\n"
@@ -39,7 +42,9 @@ def run(arguments: Sequence[str]) -> int:
               "  grids       words on every grid, dense and sparse, by partition\n"
               "  order       SpMM with the vertices of a part in several orders\n"
               "  stochastic  volume of random mini-batches under several partitions\n"
-              "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard")  # fmt: skip
+              "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard\n"
+              "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
+              "  feed        pull against push-pull: bytes, messages, seconds, crossing")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)

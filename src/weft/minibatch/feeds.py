@@ -46,12 +46,6 @@ class Flight:
     loss: Tensor | None = None
 
 
-def _plus(volume: Volume, phase: str, traffic: ledger.Traffic) -> Volume:
-    if not traffic.words:
-        return volume
-    return volume + Volume({phase: traffic.words}, {phase: traffic.messages})
-
-
 class Feed:
     """What both have in common: the phases, and what they receive by formula."""
 
@@ -173,13 +167,13 @@ class PushPull(Feed):
         words = _counts(kept, sizes, width)
         request = self.comm.ireduce_scatter(rows, words, phase="pull")
         flight.state.update(partial=partial, kept=kept, sizes=sizes, words=words, rows=request)
-        self.moved = _plus(self.moved, "pull", ledger.reduce_scatter(words, self.comm.rank))
+        self.moved.add("pull", ledger.reduce_scatter(words, self.comm.rank))
 
     def _sync(self, t: Tensor) -> Tensor:
         """Partial numbers that must be whole on every rank: a sync inside the first layer."""
         traffic = ledger.all_reduce(t.numel(), self.comm.rank, self.comm.size)
         for _ in range(2):  # its gradients take the same way
-            self.moved = _plus(self.moved, "scores", traffic)
+            self.moved.add("scores", traffic)
         return _Sum.apply(t, self.comm)
 
     def _push(self, own: Block, step: int) -> tuple[Block, list[int]]:
@@ -200,9 +194,9 @@ class PushPull(Feed):
         requests = [comm.iall_gather(x.contiguous(), s, phase=phase) for x, s, phase in lists]
         came = [request.wait() for request in requests]
         me = comm.rank
-        self.moved = _plus(self.moved, "push", ledger.all_gather([told.numel()] * comm.size, me))
+        self.moved.add("push", ledger.all_gather([told.numel()] * comm.size, me))
         for _, s, phase in lists:
-            self.moved = _plus(self.moved, phase, ledger.all_gather(s, me))
+            self.moved.add(phase, ledger.all_gather(s, me))
         if whole:
             # Each rank picks for all: the last hop of everybody's batch, by the same random numbers.
             return sampler.hop(came[0], step, len(sampler.fanouts) - 1), sizes
@@ -233,7 +227,7 @@ class PushPull(Feed):
         error = error.reshape(-1) if mask is None else error[mask]
         if not flight.stack.rectified:
             state["error"] = comm.iall_gather(error, words, phase="errors")
-            self.moved = _plus(self.moved, "errors", ledger.all_gather(words, comm.rank))
+            self.moved.add("errors", ledger.all_gather(words, comm.rank))
             return
         there = error != 0
         values = error[there]
@@ -244,9 +238,9 @@ class PushPull(Feed):
         spans = [math.ceil(count / 32) for count in words]
         state["bits"] = comm.iall_gather(_pack(there), spans, phase="bits")
         state["error"] = comm.iall_gather(values, counts, phase="errors")
-        self.moved = _plus(self.moved, "bits", ledger.all_gather(one, comm.rank))
-        self.moved = _plus(self.moved, "bits", ledger.all_gather(spans, comm.rank))
-        self.moved = _plus(self.moved, "errors", ledger.all_gather(counts, comm.rank))
+        self.moved.add("bits", ledger.all_gather(one, comm.rank))
+        self.moved.add("bits", ledger.all_gather(spans, comm.rank))
+        self.moved.add("errors", ledger.all_gather(counts, comm.rank))
 
     def finish(self, flight: Flight) -> None:
         state = flight.state

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..comm.ledger import Traffic
 from .blocks import Blocks
 
 
@@ -39,6 +40,12 @@ class Volume:
         if any(received):
             self.words[phase] = self.words.get(phase, 0) + sum(received)
             self.messages[phase] = self.messages.get(phase, 0) + sum(1 for words in received if words)
+
+    def add(self, phase: str, traffic: Traffic) -> None:
+        """Add what one call moves to this rank (`weft.comm.ledger`)."""
+        if traffic.words:
+            self.words[phase] = self.words.get(phase, 0) + traffic.words
+            self.messages[phase] = self.messages.get(phase, 0) + traffic.messages
 
 
 @dataclass(frozen=True)

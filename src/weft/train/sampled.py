@@ -214,7 +214,7 @@ class SampledTrainer(Trainer):
             lane = self._lane(candidate)
             with Ledger(self.comm) as books:
                 drive(self._flights(1, lane, most=_TRIED), lane.feed, partial(self._sum, lane=lane))
-            tried[candidate] = lane, self._bytes({p: books.words(p) for p in books.phases})
+            tried[candidate] = lane, self.bytes_of({p: books.words(p) for p in books.phases})
             lane.live.model.zero_grad(set_to_none=True)
         total = {name: int(self.comm.all_reduce(torch.tensor([count]), phase="plan"))
                  for name, (_, count) in tried.items()}  # fmt: skip
@@ -227,7 +227,7 @@ class SampledTrainer(Trainer):
         )
         return tried[best][0]
 
-    def _bytes(self, words: dict[str, int]) -> int:
+    def bytes_of(self, words: dict[str, int]) -> int:
         """Bytes of these words: vertex numbers have their size, all else the model's."""
         index = self.sampler.topology.indices.element_size()
         return sum(n * (index if p in _INDEX_PHASES else self.x.element_size()) for p, n in words.items())
@@ -297,16 +297,24 @@ class SampledTrainer(Trainer):
     def step(self, epoch: int) -> float:
         """One epoch; the mean loss of its batches, each before its update."""
         lane = self.lane
-        lane.feed.moved, self.sampler.moved = Volume(), Volume()
-        self._loss = 0.0
-        drive(self._flights(epoch, lane), lane.feed, self._update, bool(self._stash))
+        self.forget()
+        self.train_batches(epoch)
         self._whole(lane)
         told = torch.tensor([self._loss, float(self._stop)], dtype=torch.float64)
         total, stop = self.comm.all_reduce(told, phase="loss").tolist()
         self._stop = stop > 0
         if epoch <= 2:
-            self._foretold = self._foretell(lane)
+            self._foretold = self._foretell_epoch()
         return float(total) / self.train_ids.numel()
+
+    def forget(self) -> None:
+        """Begin the formulas' count of what is received anew."""
+        self.lane.feed.moved, self.sampler.moved = Volume(), Volume()
+
+    def train_batches(self, epoch: int, most: int | None = None) -> None:
+        """The batches of an epoch, or the first of them, with their updates."""
+        self._loss = 0.0
+        drive(self._flights(epoch, self.lane, most), self.lane.feed, self._update, bool(self._stash))
 
     @torch.no_grad()
     def _whole(self, lane: Lane) -> None:
@@ -323,25 +331,26 @@ class SampledTrainer(Trainer):
             else:
                 p.copy_(mine[name])
 
-    def _foretell(self, lane: Lane) -> Volume:
-        """What this rank receives in the epoch that was run, by formulas over the sizes of its blocks."""
-        volume = self.sampler.moved + lane.feed.moved
-
-        def add(phase: str, traffic: ledger.Traffic, times: int = 1) -> Volume:
-            if not traffic.words:
-                return volume
-            return volume + Volume({phase: times * traffic.words}, {phase: times * traffic.messages})
-
-        sizes = {name: p.numel() for name, p in lane.live.model.named_parameters()}
-        for names, comm in self._shared(lane):
+    def foretell(self, batches: int) -> Volume:
+        """What this rank receives in the batches run since `forget`, by formulas over their blocks' sizes."""
+        volume = self.sampler.moved + self.lane.feed.moved
+        sizes = {name: p.numel() for name, p in self.lane.live.model.named_parameters()}
+        for names, comm in self._shared(self.lane):
             words = sum(sizes[name] for name in names)
-            volume = add("grad", ledger.all_reduce(words, comm.rank, comm.size), self.num_batches)
+            for _ in range(batches):
+                volume.add("grad", ledger.all_reduce(words, comm.rank, comm.size))
+        return volume
+
+    def _foretell_epoch(self) -> Volume:
+        """The same of the whole epoch, with the weights put together and the loss told at its end."""
+        lane, volume = self.lane, self.foretell(self.num_batches)
         if lane.group is not None and isinstance(lane.feed, PushPull):
             for name, p in self.model.named_parameters():
                 if name in lane.cut:
                     words_each = [rows * p[0].numel() for rows in lane.feed.columns]
-                    volume = add("collect", ledger.all_gather(words_each, lane.group.rank))
-        return add("loss", ledger.all_reduce(2, self.comm.rank, self.comm.size))
+                    volume.add("collect", ledger.all_gather(words_each, lane.group.rank))
+        volume.add("loss", ledger.all_reduce(2, self.comm.rank, self.comm.size))
+        return volume
 
     def predict(self) -> Volume:
         """What this rank received in its second epoch (the first, where there was one), by formula."""
@@ -352,7 +361,7 @@ class SampledTrainer(Trainer):
             "feed": self.lane.feed.name, "batch_size": self.batch_size, "batches": self.num_batches,
             "fanouts": self.sampler.fanouts, "pipeline": bool(self._stash), "copies": self.copies.as_dict(),
             "said": self.said,
-            "received_bytes": self.comm.all_gather_json(self._bytes(self._foretold.words)),
+            "received_bytes": self.comm.all_gather_json(self.bytes_of(self._foretold.words)),
         }  # fmt: skip
 
     def notes(self) -> list[str]:

@@ -1,0 +1,198 @@
+"""Pull against push-pull, over feature width, hidden width and ranks: bytes, messages, seconds, crossing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..comm import Communicator, Ledger, run_ranks
+from ..graph import load, open_store, write_store
+from ..train import RunConfig
+from ..train.sampled import FEEDS, SampledTrainer
+from .pictures import new_figure, save
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is measured on one number of ranks."""
+
+    hidden: list[int]
+    batch_size: int
+    fanouts: str
+    model: str
+    dropout: float
+    batches: int
+    """Batches a round."""
+    rounds: int
+    pipeline: bool = False
+
+
+def bench_feed(
+    graph: str, features: Sequence[int], ranks: Sequence[int], task: Task, engine: str
+) -> dict[str, Any]:
+    """A row for each width of features, hidden width, number of ranks and feed; and where the two cross."""
+    loaded = load(f"{graph}{',' if ':' in graph else ':'}features={max(features)},classes=16")
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        stores = {}
+        for width in features:
+            assert loaded.features is not None
+            cut = loaded.replace(features=loaded.features[:, :width].contiguous())
+            stores[width] = str(write_store(cut, Path(folder) / f"{width}.weft"))
+        facts = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs}
+        del loaded, cut
+        for size in ranks:
+            for width in features:
+                answers = run_ranks(
+                    "weft.bench.feed:measure", size, engine, stores[width], asdict(task), stall_seconds=600
+                )
+                for number, row in enumerate(answers[0]):
+                    each = [answer[number] for answer in answers]
+                    assert all(r["words"] == r["predicted"] for r in each), (
+                        "not the words that were predicted"
+                    )
+                    seconds = statistics.median(
+                        max(r["seconds"][k] for r in each) for k in range(task.rounds)
+                    )
+                    rows.append({
+                        "ranks": size, "features": width, "hidden": row["hidden"], "feed": row["feed"],
+                        "bytes": sum(r["bytes"] for r in each), "messages": sum(r["messages"] for r in each),
+                        "by_phase": {p: sum(r["words"].get(p, 0) for r in each) for p in
+                                     dict.fromkeys(p for r in each for p in r["words"])},
+                        "seconds": seconds, "seeds_per_second": task.batch_size / seconds,
+                    })  # fmt: skip
+    return {
+        "graph": graph,
+        **facts,
+        **asdict(task),
+        "engine": engine,
+        "rows": rows,
+        "crossings": crossings(rows),
+    }
+
+
+def measure(comm: Communicator, store: str, task: dict[str, Any]) -> list[dict[str, Any]]:
+    """On a rank: every hidden width by both feeds, taken in turn; bytes and messages of one batch."""
+    if comm.engine != "threads":
+        torch.set_num_threads(1)
+    rows = []
+    for hidden in task["hidden"]:
+        trainers = {feed: _trainer(comm, store, task, hidden, feed) for feed in FEEDS}
+        seconds: dict[str, list[float]] = {feed: [] for feed in FEEDS}
+        counted = {}
+        for round_ in range(1 + task["rounds"]):  # the first warms up, and is counted
+            for feed, trainer in trainers.items():
+                comm.barrier()
+                trainer.forget()
+                started = time.perf_counter()
+                with Ledger(comm) as books:
+                    trainer.train_batches(1 + round_, task["batches"])
+                if round_:
+                    seconds[feed].append((time.perf_counter() - started) / task["batches"])
+                else:
+                    words = {p: books.words(p) for p in books.phases if books.words(p)}
+                    foretold = trainer.foretell(task["batches"])
+                    counted[feed] = {
+                        "words": words, "predicted": foretold.words,
+                        "bytes": trainer.bytes_of(words) / task["batches"],
+                        "messages": books.messages() / task["batches"],
+                    }  # fmt: skip
+        rows += [{"hidden": hidden, "feed": f, "seconds": seconds[f], **counted[f]} for f in FEEDS]
+    return rows
+
+
+def _trainer(comm: Communicator, store: str, task: dict[str, Any], hidden: int, feed: str) -> SampledTrainer:
+    config = RunConfig()
+    config.model.name, config.model.hidden, config.model.dropout = task["model"], hidden, task["dropout"]
+    config.model.layers = task["fanouts"].count(",") + 1
+    config.batch.batch_size, config.batch.fanouts = task["batch_size"], task["fanouts"]
+    config.batch.feed, config.batch.pipeline = feed, task["pipeline"]
+    return SampledTrainer(open_store(store, verify=False), config, comm)
+
+
+def crossings(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each width of features and number of ranks the hidden width from which pull moves fewer bytes.
+
+    Between two measured widths it is interpolated; None where push-pull stays below, 0 where it never is.
+
+    >>> cost = [(16, "pull", 10), (16, "push-pull", 4), (32, "pull", 10), (32, "push-pull", 12)]
+    >>> rows = [{"ranks": 2, "features": 64, "hidden": h, "feed": f, "bytes": b} for h, f, b in cost]
+    >>> crossings(rows)
+    [{'ranks': 2, 'features': 64, 'hidden': 28.0}]
+    """
+    found = []
+    for ranks, features in dict.fromkeys((r["ranks"], r["features"]) for r in rows):
+        here = [r for r in rows if (r["ranks"], r["features"]) == (ranks, features)]
+        hidden = sorted({r["hidden"] for r in here})
+        cost = {(r["hidden"], r["feed"]): r["bytes"] for r in here}
+        gap = [cost[h, "push-pull"] - cost[h, "pull"] for h in hidden]
+        at: float | None = 0.0 if gap[0] >= 0 else None
+        for k in range(1, len(hidden)):
+            if gap[k - 1] < 0 <= gap[k]:
+                share = -gap[k - 1] / (gap[k] - gap[k - 1])
+                at = hidden[k - 1] + share * (hidden[k] - hidden[k - 1])
+        found.append({"ranks": ranks, "features": features, "hidden": at})
+    return found
+
+
+def draw_feed(result: dict[str, Any], path: str) -> None:
+    """Two lines of panels: cost against features at the smallest hidden width (the paper's Figure 10), and
+    against hidden width at the middle width of features (its Figure 15); a column a number of ranks."""
+    rows = result["rows"]
+    ranks = sorted({r["ranks"] for r in rows})
+    hidden, features = (sorted({r[key] for r in rows}) for key in ("hidden", "features"))
+    middle = features[len(features) // 2]
+    figure = new_figure(4.2 * len(ranks) + 0.6, 7.2)
+    panels = figure.subplots(2, len(ranks), squeeze=False)
+    colours = {"pull": "#b3541e", "push-pull": "#20639b"}
+    for column, size in enumerate(ranks):
+        for line, (key, values, fixed, at) in enumerate(
+            [("features", features, "hidden", hidden[0]), ("hidden", hidden, "features", middle)]
+        ):
+            panel = panels[line][column]
+            for place, feed in enumerate(FEEDS):
+                chosen = {r[key]: r for r in rows
+                          if (r["ranks"], r["feed"], r[fixed]) == (size, feed, at)}  # fmt: skip
+                heights = [chosen[v]["bytes"] / 1e6 for v in values]
+                where = [k + 0.4 * (place - 0.5) for k in range(len(values))]
+                panel.bar(where, heights, 0.38, label=feed, color=colours[feed])
+            top = panel.get_ylim()[1]
+            cost = {(r[key], r["feed"]): r["bytes"] for r in rows if (r["ranks"], r[fixed]) == (size, at)}
+            for k, value in enumerate(values):
+                ratio = cost[value, "pull"] / cost[value, "push-pull"]
+                highest = max(cost[value, "pull"], cost[value, "push-pull"]) / 1e6
+                panel.text(k, highest + 0.015 * top, f"{ratio:.1f}x", ha="center", fontsize=8)
+            panel.set_ylim(0, top * 1.08)
+            panel.set_xticks(range(len(values)), [str(v) for v in values])
+            panel.set_xlabel(f"{'features' if key == 'features' else 'hidden width'}, {fixed} {at}")
+            panel.set_title(f"{size} ranks", fontsize=10)
+            if column == 0:
+                panel.set_ylabel("MB a batch, all ranks")
+    panels[0][0].legend(frameon=False)
+    crossing = next(
+        (c["hidden"] for c in result["crossings"] if (c["ranks"], c["features"]) == (ranks[-1], middle)), None
+    )
+    told = (
+        ""
+        if crossing is None
+        else f"; at {middle} features on {ranks[-1]} ranks they cross at hidden {crossing:.0f}"
+    )
+    figure.suptitle(
+        f"Pull and push-pull: bytes of a batch, and pull over push-pull above each pair{told}", fontsize=11
+    )
+    save(figure, path)
+
+
+def finite(crossing: float | None) -> str:
+    """A crossing as people read it."""
+    if crossing is None:
+        return "never"
+    return "always" if crossing == 0 else f"{math.ceil(crossing)}"

@@ -1,0 +1,122 @@
+"""Sampling against a vectorised numpy sampler, and whole training steps, in seeds a second."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..graph import Graph
+from ..minibatch import Reads, Sampler, Topology
+from ..train import RunConfig
+from ..train.sampled import SampledTrainer
+from .timing import interleaved
+
+
+class NumpySampler:
+    """The same hops in numpy: all rows a draw at a time (Floyd), relabelled through an array of n places.
+
+    >>> sampler = NumpySampler(np.array([0, 3, 3]), np.array([0, 1, 1]), [2])
+    >>> sampler.blocks(np.array([0]))[0][0].tolist()
+    [0, 1]
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: Sequence[int], seed: int = 0):
+        self.indptr, self.indices, self.fanouts = indptr, indices, fanouts
+        self.rng = np.random.default_rng(seed)
+        self._place = np.full(len(indptr) - 1, -1, dtype=np.int64)
+
+    def blocks(self, seeds: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(sources, indptr, local) of each hop, that next to the seeds first."""
+        found, frontier = [], seeds
+        for fanout in self.fanouts:
+            found.append(self._hop(frontier, fanout))
+            frontier = found[-1][0]
+        return found
+
+    def _hop(self, rows: np.ndarray, fanout: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        begin = self.indptr[rows]
+        degree = self.indptr[rows + 1] - begin
+        count = np.minimum(degree, fanout)
+        chosen = np.broadcast_to(np.arange(fanout), (len(rows), fanout)).copy()
+        (many,) = np.nonzero(degree > fanout)
+        picks = np.empty((len(many), fanout), dtype=np.int64)
+        last = degree[many] - fanout
+        for t in range(fanout):
+            drawn = (self.rng.random(len(many)) * (last + t + 1)).astype(np.int64)
+            taken = (picks[:, :t] == drawn[:, None]).any(1)
+            picks[:, t] = np.where(taken, last + t, drawn)
+        chosen[many] = picks
+        arcs = (begin[:, None] + chosen)[np.arange(fanout) < count[:, None]]
+        neighbours = self.indices[arcs]
+        place = self._place
+        place[rows] = np.arange(len(rows))
+        new = neighbours[place[neighbours] < 0]
+        place[new] = np.arange(len(new))
+        first = new[place[new] == np.arange(len(new))]  # of equals the last one's number stands
+        sources = np.concatenate([rows, first])
+        place[sources] = np.arange(len(sources))
+        local = place[neighbours]
+        place[sources] = -1
+        return sources, np.concatenate([[0], np.cumsum(count)]), local
+
+
+def bench_sample(
+    graph: Graph, fanouts: Sequence[int], batch: int, threads: Sequence[int], rounds: int
+) -> list[dict[str, Any]]:
+    """Seeds a second of our sampler and of numpy's, in turn, per number of threads."""
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
+    batches = itertools.cycle(part for part in order.split(batch) if part.numel() == min(batch, len(order)))
+    ours = Sampler(Topology.read(graph, Reads("mean")), fanouts, seed=0)
+    theirs = NumpySampler(graph.indptr.numpy(), graph.indices.numpy(), fanouts)
+    steps = itertools.count()
+
+    def weft() -> int:
+        return ours.blocks(next(batches), next(steps))[0].sources.numel()
+
+    def numpy() -> int:
+        return len(theirs.blocks(next(batches).numpy())[-1][0])
+
+    before, rows = torch.get_num_threads(), []
+    try:
+        for number in threads:
+            torch.set_num_threads(number)
+            seconds = interleaved({"weft": weft, "numpy": numpy}, rounds)
+            rows.append({
+                "threads": number, "weft_seeds": batch / seconds["weft"],
+                "numpy_seeds": batch / seconds["numpy"], "ratio": seconds["numpy"] / seconds["weft"],
+            })  # fmt: skip
+    finally:
+        torch.set_num_threads(before)
+    return rows
+
+
+def bench_steps(
+    graph: Graph, fanouts: str, batch: int, hidden: int, threads: Sequence[int], batches: int
+) -> list[dict[str, Any]]:
+    """Seeds a second of whole training steps of GraphSAGE on one rank, sampling in it."""
+    before, rows = torch.get_num_threads(), []
+    try:
+        for number in threads:
+            torch.set_num_threads(number)
+            config = RunConfig()
+            config.model.name, config.model.hidden, config.model.layers = (
+                "sage",
+                hidden,
+                fanouts.count(",") + 1,
+            )
+            config.batch.batch_size, config.batch.fanouts, config.batch.feed = batch, fanouts, "pull"
+            trainer = SampledTrainer(graph, config)
+            trainer.train_batches(1, most=2)
+            done = min(batches, trainer.num_batches)
+            started = time.perf_counter()
+            trainer.train_batches(2, most=done)
+            took = time.perf_counter() - started
+            rows.append({"threads": number, "seeds": done * trainer.batch_size / took, "hidden": hidden})
+    finally:
+        torch.set_num_threads(before)
+    return rows

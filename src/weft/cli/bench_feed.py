@@ -1,0 +1,92 @@
+"""weft bench feed: pull against push-pull."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ..errors import UserError, unknown
+from .options import Parser, whole_number
+
+_GRAPH = "kronecker:scale=15,degree=30"
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser("bench feed", "[GRAPH] [OPTIONS]",
+                    "What a batch moves and takes when features are pulled by rows, and when they stay where "
+                    "they are in columns (P3); a generated graph without features=, which this sets.",
+                    "  weft bench feed --plot feed.png\n"
+                    "  weft bench feed kronecker:scale=20,degree=16 --features 100 --hidden 16 --ranks 4\n"
+                    "  weft bench feed --ranks 2,4 --engine threads    bytes alone: times mean nothing")  # fmt: skip
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"a generator ({_GRAPH})")
+    lists = {"features": "16,64,128,512", "hidden": "16,32,64,128,256", "ranks": "2,4,8"}
+    for name, text in lists.items():
+        parser.add_argument(f"--{name}", default=text, metavar="N,N", help=f"({text})")
+    numbers = {
+        "batch-size": "seeds a batch, of all ranks (1000)", "batches": "batches a round (2)",
+        "rounds": "rounds of each feed, in turn; the median counts (3)",
+    }  # fmt: skip
+    for name, text in numbers.items():
+        parser.add_argument(f"--{name}", default=text.split("(")[-1].rstrip(")"), metavar="N", help=text)
+    parser.add_argument(
+        "--fanouts", default="25,10", metavar="N,N", help="the first next to the seeds (25,10)"
+    )
+    parser.add_argument("--model", default="sage", metavar="TEXT", help="sage, gcn, sgc or gat (sage)")
+    parser.add_argument(
+        "--dropout", default="0.5", metavar="X", help="dropped activations don't travel (0.5)"
+    )
+    parser.add_argument("--pipeline", action="store_true", help="three batches in flight")
+    parser.add_argument("--engine", default="mpi", metavar="TEXT", help="mpi, torch or threads (mpi)")
+    parser.add_argument("--plot", default="", metavar="FILE", help="draw it: .png, .svg or .pdf")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse(arguments)
+    features, hidden, ranks = (
+        sorted({whole_number(part, f"each of --{name} {text}") for part in text.split(",")})
+        for name, text in ((name, getattr(parsed, name)) for name in lists)
+    )
+    batch, batches, rounds = (
+        whole_number(getattr(parsed, name.replace("-", "_")), f"--{name}") for name in numbers
+    )
+    if parsed.engine not in ("mpi", "torch", "threads"):
+        raise unknown("engine", parsed.engine, ["mpi", "torch", "threads"])
+    from ..bench.feed import Task, bench_feed, draw_feed, finite
+    from ..bench.pictures import check_drawable
+    from .bench import _share, _table
+
+    if parsed.plot:
+        check_drawable(parsed.plot)
+    if "features=" in parsed.graph:
+        raise UserError(f"{parsed.graph} names its features, but --features sets them. Leave them out.")
+    task = Task(hidden, batch, parsed.fanouts, parsed.model, _share(parsed.dropout), batches, rounds,
+                parsed.pipeline)  # fmt: skip
+    result = bench_feed(parsed.graph, features, ranks, task, parsed.engine)
+    if parsed.plot:
+        draw_feed(result, parsed.plot)
+    if parsed.json:
+        print(json.dumps(result))
+        return 0
+    rows = result["rows"]
+    cost = {(r["ranks"], r["features"], r["hidden"], r["feed"]): r for r in rows}
+    lines = []
+    for size, width, wide in dict.fromkeys((r["ranks"], r["features"], r["hidden"]) for r in rows):
+        pull, push = (cost[size, width, wide, feed] for feed in ("pull", "push-pull"))
+        lines.append([
+            size, width, wide, f"{pull['bytes'] / 1e6:.2f}", f"{push['bytes'] / 1e6:.2f}",
+            f"{pull['bytes'] / push['bytes']:.2f}x", f"{pull['messages']:.0f}", f"{push['messages']:.0f}",
+            f"{pull['seconds'] * 1e3:.1f}", f"{push['seconds'] * 1e3:.1f}",
+            f"{pull['seconds'] / push['seconds']:.2f}x", f"{pull['seeds_per_second']:,.0f}",
+            f"{push['seeds_per_second']:,.0f}",
+        ])  # fmt: skip
+    _table(
+        f"{parsed.graph}: {result['vertices']:,} vertices, {result['arcs']:,} arcs; {parsed.model}, "
+        f"{batch:,} seeds a batch, fan-outs {parsed.fanouts}; of all ranks, a batch; bytes are those predicted",
+        ["ranks", "features", "hidden", "pull MB", "push-pull MB", "ratio", "pull messages",
+         "push-pull messages", "pull ms", "push-pull ms", "ratio", "pull seeds/s", "push-pull seeds/s"],
+        lines,
+    )  # fmt: skip
+    _table(
+        "hidden width from which pull moves fewer bytes",
+        ["ranks", "features", "crossing"],
+        [[c["ranks"], c["features"], finite(c["hidden"])] for c in result["crossings"]],
+    )
+    return 0
