@@ -9,9 +9,10 @@ from torch import Tensor
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, normalise
-from weft.minibatch import Block, Reads, Sampler, Topology, parse_fanouts, subgraph_arcs
+from weft.minibatch import Block, Reads, Sampler, Topology, parse_fanouts, sampled_arcs
 from weft.minibatch.cache import held_parts
 from weft.parallel import Blocks, ByBlocks, Grid, Volume
+from weft.partition import PartitionOptions, partition_graph
 
 N = 61
 EVERY = {
@@ -156,12 +157,16 @@ def test_words_of_a_hop_are_those_that_the_frontiers_say():
         assert sample == abroad.numel() + int(degree[abroad].clamp(max=4).sum())
 
 
-def test_the_arcs_of_a_seed_are_those_of_its_blocks():
+def test_the_arcs_of_a_batch_are_those_of_its_blocks_and_make_a_partition():
     sampler = Sampler(Topology.read(directed(), EVERY["mean"]), [3, 2], seed=0)
-    targets, sources = subgraph_arcs(sampler)(1, 7)
+    rows, columns = sampled_arcs(sampler, torch.tensor([1]), 1)(7)
     blocks = sampler.blocks(torch.tensor([1]), 7)
-    assert sources.numel() == targets.numel() == sum(b.arcs for b in blocks)
-    assert set(targets.tolist()) <= set(blocks[0].targets.tolist())
+    assert rows.size == columns.size == sum(b.arcs for b in blocks)
+    assert set(rows.tolist()) <= set(blocks[0].targets.tolist())
+    pytest.importorskip("mtkahypar")
+    batches = sampled_arcs(sampler, torch.arange(N), 10)
+    made = partition_graph(directed(), 3, "stochastic", PartitionOptions(sampler=batches, batches=5))
+    assert set(made.tolist()) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("text", ["", "25,", "25,0", "ten", "5,-3", "2.5"])

@@ -208,7 +208,7 @@ def test_a_batch_larger_than_the_training_set_says_what_is_used():
     [
         (
             {"batch__fanouts": "25"},
-            "--fanouts 25 has 1 numbers, the model takes 2 hops. Use --fanouts 25,10, or --layers 1.",
+            "--fanouts 25 gives 1 of the 2 hops that the model takes. Use --fanouts 25,10, or --layers 1.",
         ),
         ({"batch__feed": "pul"}, "unknown feed 'pul'. Did you mean 'pull'?"),
         ({"batch__batch_size": -3}, "batch_size must be at least 0, not -3."),

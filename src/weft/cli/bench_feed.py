@@ -17,7 +17,7 @@ def run(arguments: Sequence[str]) -> int:
                     "they are in columns (P3); a generated graph without features=, which this sets.",
                     "  weft bench feed --plot feed.png\n"
                     "  weft bench feed kronecker:scale=20,degree=16 --features 100 --hidden 16 --ranks 4\n"
-                    "  weft bench feed --ranks 2,4 --engine threads    bytes alone: times mean nothing")  # fmt: skip
+                    "  weft bench feed --ranks 2,4 --engine threads    bytes alone")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"a generator ({_GRAPH})")
     lists = {"features": "16,64,128,512", "hidden": "16,32,64,128,256", "ranks": "2,4,8"}
     for name, text in lists.items():
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         raise unknown("engine", parsed.engine, ["mpi", "torch", "threads"])
     from ..bench.feed import Task, bench_feed, draw_feed, finite
     from ..bench.pictures import check_drawable
-    from .bench import _share, _table
+    from .bench import _share
 
     if parsed.plot:
         check_drawable(parsed.plot)
@@ -65,6 +65,8 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.json:
         print(json.dumps(result))
         return 0
+    from .tables import columns
+
     rows = result["rows"]
     cost = {(r["ranks"], r["features"], r["hidden"], r["feed"]): r for r in rows}
     lines = []
@@ -77,16 +79,14 @@ def run(arguments: Sequence[str]) -> int:
             f"{pull['seconds'] / push['seconds']:.2f}x", f"{pull['seeds_per_second']:,.0f}",
             f"{push['seeds_per_second']:,.0f}",
         ])  # fmt: skip
-    _table(
+    print(
         f"{parsed.graph}: {result['vertices']:,} vertices, {result['arcs']:,} arcs; {parsed.model}, "
-        f"{batch:,} seeds a batch, fan-outs {parsed.fanouts}; of all ranks, a batch; bytes are those predicted",
-        ["ranks", "features", "hidden", "pull MB", "push-pull MB", "ratio", "pull messages",
-         "push-pull messages", "pull ms", "push-pull ms", "ratio", "pull seeds/s", "push-pull seeds/s"],
-        lines,
-    )  # fmt: skip
-    _table(
-        "hidden width from which pull moves fewer bytes",
-        ["ranks", "features", "crossing"],
-        [[c["ranks"], c["features"], finite(c["hidden"])] for c in result["crossings"]],
+        f"{batch:,} seeds a batch, fan-outs {parsed.fanouts}; a batch of all ranks, bytes as predicted"
     )
+    heads = ["ranks", "features", "hidden", "pull MB", "push-pull MB", "ratio", "messages", "messages",
+             "pull ms", "push-pull ms", "ratio", "pull seeds/s", "push-pull seeds/s"]  # fmt: skip
+    print(columns(heads, lines, left=0))
+    print("\nhidden width from which pull moves fewer bytes")
+    crossings = [[c["ranks"], c["features"], finite(c["hidden"])] for c in result["crossings"]]
+    print(columns(["ranks", "features", "hidden"], crossings, left=0))
     return 0

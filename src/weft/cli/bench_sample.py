@@ -48,21 +48,17 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.json:
         print(json.dumps({"graph": parsed.graph, "sampling": sampling, "training": steps}))
         return 0
-    from .bench import _table
+    from .tables import columns
 
-    title = f"{parsed.graph}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs; {batch:,} seeds a batch"
-    _table(
-        f"{title}, fan-outs {parsed.fanouts}: sampling, seeds/s",
-        ["threads", "weft", "numpy", "ratio"],
-        [
-            [r["threads"], f"{r['weft_seeds']:,.0f}", f"{r['numpy_seeds']:,.0f}", f"{r['ratio']:.1f}x"]
-            for r in sampling
-        ],
-    )
+    print(f"{parsed.graph}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs")
+    print(f"{batch:,} seeds a batch, fan-outs {parsed.fanouts}: sampled seeds/s")
+    lines = [
+        [r["threads"], f"{r['weft_seeds']:,.0f}", f"{r['numpy_seeds']:,.0f}", f"{r['ratio']:.1f}x"]
+        for r in sampling
+    ]
+    print(columns(["threads", "weft", "numpy", "ratio"], lines, left=0))
     if steps:
-        _table(
-            f"training GraphSAGE {graph.num_features}-{hidden}-{graph.num_classes}, sampling in it, seeds/s",
-            ["threads", "weft"],
-            [[r["threads"], f"{r['seeds']:,.0f}"] for r in steps],
-        )
+        widths = f"{graph.num_features}-{hidden}-{graph.num_classes}"
+        print(f"\ntraining GraphSAGE {widths}, sampling in it: seeds/s")
+        print(columns(["threads", "weft"], [[r["threads"], f"{r['seeds']:,.0f}"] for r in steps], left=0))
     return 0

@@ -47,6 +47,9 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse(arguments)
     config = config_from(parsed)
     check_free(config)
+    from ..train.sampled import check_batches
+
+    check_batches(config)
     flags = ["--json"] if parsed.json else []
     work = functools.partial(train, config=config, as_json=parsed.json)
     return on_ranks(["train"], config, work, flags, parsed.store)

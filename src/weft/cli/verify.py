@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from ..train.config import RunConfig
 from .options import Parser, add_config, config_from
 from .ranks import on_ranks
@@ -34,6 +35,10 @@ def run(arguments: Sequence[str]) -> int:
     base = RunConfig()
     base.train.epochs = 20
     config = config_from(parsed, base)
+    if config.batch.batch_size:
+        raise UserError(
+            f"weft verify compares full-batch runs, batch_size={config.batch.batch_size} was given. Leave it out."
+        )
     work = functools.partial(verify, config=config, as_json=parsed.json)
     return on_ranks(["verify"], config, work, ["--json"] if parsed.json else [], parsed.store)
 

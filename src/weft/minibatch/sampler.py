@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -198,22 +199,27 @@ def sampling_volume(
     return volume
 
 
-def subgraph_arcs(sampler: Sampler) -> Callable[[int, int], tuple[Tensor, Tensor]]:
-    """A function (seed vertex, step) → (targets, sources) of all arcs in its sampled neighbourhood.
+def sampled_arcs(
+    sampler: Sampler, vertices: Tensor, size: int
+) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+    """A function seed → (rows, columns): all arcs of one random batch of `size` of these vertices.
 
-    It is what a stochastic hypergraph is made of: the vertices that meet in one batch.
+    It is what `weft.partition.PartitionOptions.sampler` takes for the stochastic hypergraph: the partition is
+    then made for batches like those that are trained on.
 
     >>> from weft.graph import karate
     >>> from .topology import Reads
-    >>> arcs_of = subgraph_arcs(Sampler(Topology.read(karate(), Reads("mean")), [2], seed=0))
-    >>> targets, sources = arcs_of(33, 0)
-    >>> targets.tolist(), sources.numel()
-    ([33, 33], 2)
+    >>> sampler = Sampler(Topology.read(karate(), Reads("mean")), [2], seed=0)
+    >>> rows, columns = sampled_arcs(sampler, torch.tensor([33, 0, 5]), size=1)(7)
+    >>> rows.size, columns.size
+    (2, 2)
     """
 
-    def arcs_of(seed: int, step: int) -> tuple[Tensor, Tensor]:
-        found = sampler.blocks(torch.tensor([seed]), step)
-        targets = [torch.repeat_interleave(b.targets.long(), b.indptr.diff()) for b in found]
-        return torch.cat(targets), torch.cat([b.neighbours.long() for b in found])
+    def arcs_of(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        generator = torch.Generator().manual_seed(seed)
+        chosen = vertices[torch.randperm(vertices.numel(), generator=generator)[:size]]
+        found = sampler.blocks(chosen, step=seed)
+        rows = [torch.repeat_interleave(b.targets.long(), b.indptr.diff()) for b in found]
+        return torch.cat(rows).numpy(), torch.cat([b.neighbours.long() for b in found]).numpy()
 
     return arcs_of

@@ -117,14 +117,17 @@ class Stack:
         return dropout(ones, self.model.dropout, Stream(seed, step, 1), targets.long()) != 0
 
 
-def fanouts_for(model: Model, fanouts: Sequence[int]) -> list[int]:
-    """Check that there is a fan-out for every hop of the model."""
-    hops = sum(len(tags_of(layer)) for layer in model.layers)
+def fanouts_for(hops: int, fanouts: Sequence[int]) -> list[int]:
+    """Check that there is a fan-out for every hop.
+
+    >>> fanouts_for(2, [25, 10])
+    [25, 10]
+    """
     if len(fanouts) != hops:
         told = ",".join("all" if f < 0 else str(f) for f in fanouts)
         wanted = ",".join(["25", *["10"] * (hops - 1)])
         raise UserError(
-            f"--fanouts {told} has {len(fanouts)} numbers, the model takes {hops} hops. "
+            f"--fanouts {told} gives {len(fanouts)} of the {hops} hops that the model takes. "
             f"Use --fanouts {wanted}, or --layers {len(fanouts)}."
         )
     return list(fanouts)

@@ -68,7 +68,8 @@ def check_batches(config: RunConfig) -> None:
         )
     if options.feed not in (*FEEDS, "auto"):
         raise unknown("feed", options.feed, [*FEEDS, "auto"])
-    parse_fanouts(options.fanouts)
+    if options.batch_size:
+        fanouts_for(config.model.layers, parse_fanouts(options.fanouts))
     if options.memory_budget:
         parse_bytes(options.memory_budget)
     if options.batch_size and options.feed != "pull" and config.train.clip_norm:
@@ -113,7 +114,7 @@ class SampledTrainer(Trainer):
         options, comm = config.batch, self.comm
         self.seed = config.train.seed
         stack = Stack(self.model)
-        fanouts = fanouts_for(self.model, parse_fanouts(options.fanouts))
+        fanouts = fanouts_for(len(stack.tags), parse_fanouts(options.fanouts))
         self.blocks: Blocks = self.A.blocks
         self.owners = ByBlocks(self.blocks)
         self._take_seeds()
@@ -177,7 +178,9 @@ class SampledTrainer(Trainer):
             if copies > 1:
                 x, place = self._with_copies(copies)
                 owners = AtHand(owners, comm.rank, place)
-            return Lane(Pull(comm, x, owners, at_home, place if at_home else None), Stack(self.model))
+            in_order = torch.equal(place, torch.arange(place.numel()))
+            feed = Pull(comm, x, owners, at_home, place if at_home and not in_order else None)
+            return Lane(feed, Stack(self.model))
         size = comm.size // copies
         group = comm.split(comm.rank // size, comm.rank, "group")
         twins = comm.split(comm.rank % size, comm.rank, "twins")

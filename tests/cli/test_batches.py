@@ -1,0 +1,111 @@
+"""Mini-batches from the command line: runs, mistakes, and the two benchmarks. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+GRAPH = "sbm:nodes=300,classes=3,features=10"
+QUICK = ["--model", "sage", "--hidden", "8", "--epochs", "3", "--batch-size", "13", "--fanouts", "5,3"]
+
+
+@pytest.mark.parametrize("feed", ["pull", "push-pull", "auto"])
+def test_a_run_in_batches_reports_its_words_and_an_exact_evaluation(weft, feed):
+    answer = weft("train", GRAPH, *QUICK, "--feed", feed, "--ranks", "3", "--engine", "threads", "--json",
+                  "--out", "run")  # fmt: skip
+    assert answer.status == 0, answer.err
+    result = json.loads(answer.out)
+    assert result["words"] == result["predicted_words"]
+    assert result["feed"] == feed or feed == "auto"
+    assert result["batch_size"] == 13
+    assert result["fanouts"] == [5, 3]
+    assert 0 < result["test_accuracy"] <= 1
+    # The weights are whole: predict does the same full-graph pass.
+    answer = weft("predict", "run", "--ranks", "1", "--json")
+    assert answer.status == 0, answer.err
+    assert Path("run/predictions/classes.npy").exists()
+    assert "batch_size = 13" in Path("run/config.toml").read_text()
+
+
+def test_a_pipelined_run_within_a_budget_says_what_it_holds(weft):
+    answer = weft("train", GRAPH, *QUICK, "--pipeline", "--memory-budget", "10KB", "--ranks", "3", "--engine",
+                  "threads", "--feed", "pull")  # fmt: skip
+    assert answer.status == 0, answer.err
+    assert "pull feed, pipelined; a rank holds" in answer.out
+    assert "as predicted" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fanouts", "25"], "gives 1 of the 2 hops that the model takes. Use --fanouts 25,10"),
+        (["--memory-budget", "100B"], "is too small for one copy"),
+        (["--feed", "both"], "unknown feed 'both'"),
+        (["--fanouts", "25,x"], "fan-out 'x' in '25,x' is not a number from 1, nor all."),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(weft, options, message):
+    answer = weft("train", GRAPH, *QUICK, *options, "--ranks", "1")
+    assert answer.status == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_verify_refuses_batches(weft):
+    answer = weft("verify", GRAPH, *QUICK, "--ranks", "2", "--engine", "threads")
+    assert answer.status == 2
+    assert "weft verify compares full-batch runs" in answer.err
+
+
+def test_sampling_is_measured_beside_numpy(weft):
+    answer = weft("bench", "sample", "kronecker:scale=8,degree=8,features=6,classes=3", "--batch-size", "20",
+                  "--rounds", "2", "--threads", "1", "--json")  # fmt: skip
+    assert answer.status == 0, answer.err
+    result = json.loads(answer.out)
+    (row,) = result["sampling"]
+    assert row["ratio"] == pytest.approx(row["weft_seeds"] / row["numpy_seeds"])
+    assert result["training"][0]["seeds"] > 0
+    answer = weft("bench", "sample", "kronecker:scale=8,degree=8", "--batch-size", "20", "--rounds", "1")
+    assert "sampled seeds/s" in answer.out
+
+
+def test_the_numpy_sampler_gives_blocks_like_ours():
+    """The contender of the benchmark does the same work: sizes of rows, each source once, targets first."""
+    import numpy as np
+    import torch
+
+    from weft.bench.sample import NumpySampler
+    from weft.graph import load
+    from weft.minibatch import Reads, Sampler, Topology
+
+    graph = load("kronecker:scale=8,degree=12")
+    seeds = torch.arange(0, 256, 9)
+    ours = Sampler(Topology.read(graph, Reads("mean")), [5, 4], seed=0).blocks(seeds, 0)[::-1]
+    theirs = NumpySampler(graph.indptr.numpy(), graph.indices.numpy(), [5, 4]).blocks(seeds.numpy())
+    assert np.array_equal(theirs[0][1], ours[0].indptr.numpy())
+    for (sources, indptr, local), targets in zip(theirs, [seeds.numpy(), theirs[0][0]], strict=True):
+        assert np.array_equal(sources[: len(targets)], targets)
+        assert len(set(sources.tolist())) == len(sources)
+        for i, v in enumerate(targets):
+            row = sources[local[indptr[i] : indptr[i + 1]]]
+            neighbours = graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+            assert set(row.tolist()) <= set(neighbours)
+            assert len(set(row.tolist())) == len(row)
+
+
+def test_feeds_are_measured_side_by_side(weft):
+    answer = weft("bench", "feed", "kronecker:scale=8,degree=8", "--features", "4,16", "--hidden", "2,32",
+                  "--ranks", "2", "--batch-size", "40", "--rounds", "1", "--batches", "1", "--engine", "threads",
+                  "--json", "--plot", "feed.png")  # fmt: skip
+    assert answer.status == 0, answer.err
+    result = json.loads(answer.out)
+    cost = {(r["features"], r["hidden"], r["feed"]): r["bytes"] for r in result["rows"]}
+    assert cost[16, 2, "push-pull"] < cost[16, 2, "pull"]
+    assert cost[4, 32, "push-pull"] > cost[4, 32, "pull"]
+    assert {c["features"] for c in result["crossings"]} == {4, 16}
+    assert Path("feed.png").stat().st_size > 10_000
+    answer = weft("bench", "feed", "kronecker:scale=6,degree=4,features=3", "--engine", "threads")
+    assert answer.status == 2
+    assert "names its features" in answer.err
