@@ -37,7 +37,8 @@ def run(arguments: Sequence[str]) -> int:
     config = config_from(parsed, base)
     if config.batch.batch_size:
         raise UserError(
-            f"weft verify compares full-batch runs, batch_size={config.batch.batch_size} was given. Leave it out."
+            f"weft verify compares full-batch runs, not batches of {config.batch.batch_size}. "
+            "Leave --batch-size out."
         )
     work = functools.partial(verify, config=config, as_json=parsed.json)
     return on_ranks(["verify"], config, work, ["--json"] if parsed.json else [], parsed.store)

@@ -31,7 +31,7 @@ from ..minibatch import (
     parse_bytes,
     parse_fanouts,
     plan_copies,
-)  # fmt: skip
+)
 from ..minibatch.cache import AtHand, held_parts
 from ..minibatch.feeds import columns_of
 from ..parallel import Blocks, ByBlocks, Owners, Volume
@@ -179,8 +179,8 @@ class SampledTrainer(Trainer):
                 x, place = self._with_copies(copies)
                 owners = AtHand(owners, comm.rank, place)
             in_order = torch.equal(place, torch.arange(place.numel()))
-            feed = Pull(comm, x, owners, at_home, place if at_home and not in_order else None)
-            return Lane(feed, Stack(self.model))
+            pull = Pull(comm, x, owners, at_home, place if at_home and not in_order else None)
+            return Lane(pull, Stack(self.model))
         size = comm.size // copies
         group = comm.split(comm.rank // size, comm.rank, "group")
         twins = comm.split(comm.rank % size, comm.rank, "twins")
