@@ -130,7 +130,7 @@ class ParallelConfig:
 @dataclass
 class BatchConfig:
     batch_size: int = 0
-    """Training vertices in a step, of all ranks together; 0 takes the whole graph in every step."""
+    """Training vertices (true pairs of --task link) in a step, of all ranks; 0: the whole graph each step."""
     fanouts: str = "25,10"
     """Neighbours sampled a vertex, one number a layer, the first next to the seeds; all takes every one."""
     replace: bool = False

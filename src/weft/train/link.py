@@ -73,7 +73,7 @@ class LinkTrainer(Trainer):
             self.learned = nn.Parameter(first.to(dtype))
         self.owners = ByBlocks(self.A.blocks)
         self.pairs = TrainingPairs(
-            source, self.A, seed, link.pair_batch, link.negatives, link.negatives_per_pair
+            source, self.A, seed, self._pair_batch(), link.negatives, link.negatives_per_pair
         )
         # Pairs to judge by: every rank scores an even share of each list, wherever the ends lie.
         self.judged = {key: read_share(source, key, self.comm.rank, self.comm.size) for key in PAIRS}
@@ -97,12 +97,23 @@ class LinkTrainer(Trainer):
     def _own_parameters(self) -> list[nn.Parameter]:
         return [] if self.learned is None else [self.learned]
 
+    def _pair_batch(self) -> int:
+        return self.config.link.pair_batch
+
+    def inputs(self) -> Tensor:
+        """The features of the own vertices, given and learned. [n_own, f]"""
+        if self.learned is None:
+            return self.x
+        return torch.cat([self.x, self.learned], 1) if self.x.shape[1] else self.learned
+
     def encode(self, noise: Noise | None = None) -> Tensor:
         """H of the own vertices. [n_own, hidden]"""
-        if self.learned is None:
-            return self.model(self.A, self.x, noise)
-        x = torch.cat([self.x, self.learned], 1) if self.x.shape[1] else self.learned
-        return self.model(self.A, x, noise)
+        return self.model(self.A, self.inputs(), noise)
+
+    def embed_ends(self, ids: Tensor, noise: Noise) -> Tensor:
+        """H of these vertices in a training pass, whoever owns them; all ranks call it. [m] → [m, hidden]"""
+        h_own = self.encode(noise)
+        return Fetch(self.comm, self.owners, ids, distinct=True).rows(h_own)
 
     def step(self, epoch: int) -> float:
         """One pass over the training pairs, an encoding and an update a batch; the loss on the way."""
@@ -112,9 +123,8 @@ class LinkTrainer(Trainer):
             batch = self.pairs.batch(epoch, number)
             turn = self.pairs.turn(epoch, number)
             self.optimiser.zero_grad(set_to_none=True)
-            h_own = self.encode(Noise(self.config.train.seed, turn))
             ids, (u, v) = among(self.A.num_nodes, batch.u, batch.v)
-            h = Fetch(self.comm, self.owners, ids, distinct=True).rows(h_own)
+            h = self.embed_ends(ids, Noise(self.config.train.seed, turn))
             loss, dh = pair_gradients(
                 h, u, v, batch.labels, batch.shares, self.decoder, batch.names,
                 (self.config.train.seed, turn),
@@ -251,11 +261,6 @@ def check_linkable(graph: Graph, config: RunConfig) -> None:
 def check_link_options(config: RunConfig) -> None:
     """Refuse settings of [link] that suit no graph."""
     link = config.link
-    if config.batch.batch_size:
-        raise UserError(
-            f"--batch-size {config.batch.batch_size} is for --task node; links are encoded full-graph. "
-            "Use --pair-batch for the pairs of a step."
-        )
     for name, known in (("decoder", DECODERS), ("negatives", NEGATIVES), ("best_by", METRICS)):
         if getattr(link, name) not in known:
             raise unknown(name, getattr(link, name), known)

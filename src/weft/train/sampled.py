@@ -72,11 +72,12 @@ def check_batches(config: RunConfig) -> None:
         fanouts_for(config.model.layers, parse_fanouts(options.fanouts))
     if options.memory_budget:
         parse_bytes(options.memory_budget)
-    if options.batch_size and options.feed != "pull" and config.train.clip_norm:
+    cuts = options.batch_size and options.feed != "pull" and config.train.task == "node"
+    if cuts and config.train.clip_norm:
         raise UserError(
             "clip_norm needs whole gradients, push-pull cuts the first. Use --feed pull, or --clip-norm 0."
         )
-    if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":
+    if cuts and config.train.optimizer == "adafactor":
         raise UserError("adafactor needs whole weights, push-pull cuts the first. Use --feed pull, or adam.")
 
 

@@ -8,9 +8,15 @@ from ..graph import Graph, Store
 from .config import RunConfig
 from .link import LinkTrainer, check_link_options, check_linkable
 from .sampled import SampledTrainer, check_batches
+from .sampled_link import SampledLinkTrainer, check_sampled_links
 from .trainer import Trainer, check_options, check_trainable
 
-TASKS = ("node", "link")
+_TRAINERS: dict[str, tuple[type[Trainer], type[Trainer]]] = {
+    "node": (Trainer, SampledTrainer),
+    "link": (LinkTrainer, SampledLinkTrainer),
+}
+"""Task → (full-batch, in mini-batches)."""
+TASKS = tuple(_TRAINERS)
 
 
 def make_trainer(source: Graph | Store, config: RunConfig, comm: Communicator | None = None) -> Trainer:
@@ -21,8 +27,8 @@ def make_trainer(source: Graph | Store, config: RunConfig, comm: Communicator | 
     'Trainer'
     """
     check_task_options(config)
-    sampled = SampledTrainer if config.batch.batch_size else Trainer
-    return (LinkTrainer if config.train.task == "link" else sampled)(source, config, comm)
+    kinds = _TRAINERS[config.train.task]
+    return kinds[1 if config.batch.batch_size else 0](source, config, comm)
 
 
 def check_task_options(config: RunConfig) -> None:
@@ -33,6 +39,8 @@ def check_task_options(config: RunConfig) -> None:
     check_batches(config)
     if config.train.task == "link":
         check_link_options(config)
+        if config.batch.batch_size:
+            check_sampled_links(config)
 
 
 def check_task(graph: Graph, config: RunConfig) -> None:
