@@ -38,7 +38,7 @@ class SampledLinkTrainer(LinkTrainer):
         super().__init__(source, config, comm)
         options = config.batch
         self.stack = Stack(self.model)
-        fanouts = fanouts_for(self.model, parse_fanouts(options.fanouts))
+        fanouts = fanouts_for(len(self.stack.tags), parse_fanouts(options.fanouts))
         # Arcs: all of them on every rank where that takes a quarter of the memory at most, else a part each.
         bytes_all = self.comm.size * 12 * source.num_arcs
         parts = None if bytes_all <= machine_bytes() // 4 else [self.comm.rank]
