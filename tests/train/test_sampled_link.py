@@ -109,5 +109,5 @@ def test_what_links_do_not_have_is_one_line(change, message):
 
 
 def test_fan_outs_that_do_not_match_the_layers_are_refused():
-    with pytest.raises(UserError, match="has 3 numbers, the model takes 2 hops"):
+    with pytest.raises(UserError, match="gives 3 of the 2 hops"):
         make_trainer(links(), sampled(fanouts="4,3,2"))
