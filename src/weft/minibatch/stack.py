@@ -66,7 +66,8 @@ class Stack:
     @property
     def rectified(self) -> bool:
         """Whether the first sync is followed by ReLU and dropout, entry by entry."""
-        return self._ends_hidden(0) and isinstance(self.model.norms[0], nn.Identity)
+        plain = self._ends_hidden(0) and isinstance(self.model.norms[0], nn.Identity)
+        return plain and self.tags[0].entrywise
 
     def _ends_hidden(self, hop: int) -> bool:
         return self._depth[hop] is not None and self._depth[hop] != len(self.model.layers) - 1

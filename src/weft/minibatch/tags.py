@@ -95,6 +95,10 @@ class Tags:
     cut: tuple[str, ...] = ("weight",)
     """`partition`: the names of the parameters [in, ...] whose rows go with the columns of the input."""
 
+    entrywise = False
+    """Whether `apply` treats every entry for itself. Under push-pull, entries that the dropout after it drops
+    then stay at home, and so do errors that its ReLU made 0."""
+
     def __init__(self, layer: nn.Module):
         self.layer = layer
 
@@ -136,6 +140,8 @@ def _identity(t: Tensor) -> Tensor:
 class GCNTags(Tags):
     """z_i = (Σ_j â_ij h_j) W + b: the loop always, the others sampled and scaled."""
 
+    entrywise = True
+
     def reads(self, adjacency: str) -> Reads:
         return Reads("gcn", loops=True)
 
@@ -144,6 +150,7 @@ class SAGETags(Tags):
     """z_i = h_i W_self + (⊕_j h_j) W_near + b, ⊕ the mean or the maximum."""
 
     cut = ("weight_self", "weight_near")
+    entrywise = True
 
     def reads(self, adjacency: str) -> Reads:
         return Reads(adjacency, scaled=self.layer.reduce == "sum")
@@ -195,6 +202,8 @@ class GATTags(Tags):
     The scores are not linear in h: their two sides, which are, are synced before the leaky ReLU. That is
     `heads` numbers a vertex; z itself stays partial until the sum over neighbours.
     """
+
+    entrywise = True
 
     def reads(self, adjacency: str) -> Reads:
         return Reads("none", loops=True, scaled=False, values=False)
