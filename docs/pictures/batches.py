@@ -22,7 +22,9 @@ def box(axes: Axes, x: float, y: float, w: float, h: float, colour: str, text: s
     axes.text(x + w / 2, y + h / 2, text, ha="center", va="center")
 
 
-def arrow(axes: Axes, a: tuple[float, float], b: tuple[float, float], colour: str = LINE, **more: object) -> None:
+def arrow(
+    axes: Axes, a: tuple[float, float], b: tuple[float, float], colour: str = LINE, **more: object
+) -> None:
     style = {"arrowstyle": "-|>", "mutation_scale": 9, "color": colour, "linewidth": 0.9, **more}
     axes.add_patch(FancyArrowPatch(a, b, **style))  # type: ignore[arg-type]
 
@@ -52,7 +54,9 @@ def sampling(axes: Axes) -> None:
             arrow(axes, (a, 1.42 - 1.1 * depth), (b, 2.28 - 1.1 * depth), linewidth=0.7)
     axes.text(-0.1, 1.85, "block 2\n(25 a row)", ha="right", va="center")
     axes.text(-0.1, 0.75, "block 1\n(10 a row)", ha="right", va="center")
-    axes.text(2.4, -0.25, "a dot: the vertex is also a target; targets stand first, each source once", ha="center")
+    axes.text(
+        2.4, -0.25, "a dot: the vertex is also a target; targets stand first, each source once", ha="center"
+    )
     axes.set(xlim=(-1.2, 8.2), ylim=(-0.45, 2.75))
 
 
@@ -62,7 +66,9 @@ def push_pull(axes: Axes) -> None:
         x = 3.3 * rank
         axes.text(x + 1.3, 4.55, f"rank {rank}", ha="center", weight="bold")
         box(axes, x, 2.9, 1.2, 1.4, "white")
-        axes.add_patch(Rectangle((x + 0.4 * rank, 2.9), 0.4, 1.4, facecolor=PART, edgecolor=LINE, linewidth=0.8))
+        axes.add_patch(
+            Rectangle((x + 0.4 * rank, 2.9), 0.4, 1.4, facecolor=PART, edgecolor=LINE, linewidth=0.8)
+        )
         axes.text(x + 0.6, 4.36, "X: columns", ha="center", va="bottom", fontsize=8)
         box(axes, x + 1.5, 2.9, 0.8, 1.2, "white")
         axes.add_patch(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
-from weft.graph import load, write_store
+from weft.graph import Graph, load, split, write_store
 from weft.minibatch import STALENESS
 from weft.train import Trainer
 from weft.train.sampled import SampledTrainer
@@ -237,26 +237,30 @@ def test_real_ranks_give_the_same_by_both_feeds(tmp_path, ranks):
 
 
 def accuracy(graph: Any, **more: Any) -> float:
-    """Mean test accuracy over three seeds."""
+    """Mean test accuracy over two seeds."""
     scores = []
-    for seed in range(3):
+    for seed in range(2):
         made = settings("sage", train__dtype="float32", train__lr=0.01, train__seed=seed, **more)
-        made.batch.fanouts = "25,10"
+        made.model.hidden, made.batch.fanouts = 32, "25,10"
         scores.append(make_trainer(graph, made).fit().accuracy["test"])
     return sum(scores) / len(scores)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sbm", "coauthor-cs"])
-def test_sampled_training_and_the_pipeline_learn_as_well_as_full_batch(data: Path, name: str):
-    graph = load("sbm:nodes=4000") if name == "sbm" else load("coauthor-cs", data)
-    if graph.train_mask is None:
-        from weft.graph import split
-
-        graph = split(graph, 0.6, 0.2, seed=0)
-    hidden = {"model__hidden": 32}
-    full = accuracy(graph, batch__batch_size=0, train__epochs=60, **hidden)
-    sampled = accuracy(graph, batch__batch_size=500, train__epochs=20, **hidden)
-    late = accuracy(graph, batch__batch_size=500, train__epochs=20, batch__pipeline=True, **hidden)
+def learn_alike(graph: Graph, epochs: int, batch_size: int, batch_epochs: int) -> None:
+    """Sampled within a point of full batch; pipelined within a point of that, in the same epochs."""
+    batches = {"batch__batch_size": batch_size, "train__epochs": batch_epochs}
+    full = accuracy(graph, batch__batch_size=0, train__epochs=epochs)
+    sampled, late = accuracy(graph, **batches), accuracy(graph, batch__pipeline=True, **batches)
+    assert full > 0.9  # something was learned
     assert sampled > full - 0.01
     assert late > sampled - 0.01
+
+
+@pytest.mark.slow
+def test_sampling_and_the_pipeline_learn_as_well_as_full_batch_on_the_planted_graph():
+    learn_alike(load("sbm"), 150, 200, 60)
+
+
+@pytest.mark.slow
+def test_sampling_and_the_pipeline_learn_as_well_as_full_batch_on_coauthor_cs(data: Path):
+    learn_alike(split(load("coauthor_cs", data), 0.6, 0.2, seed=0), 60, 1000, 20)
