@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..errors import UserError
@@ -10,10 +16,14 @@ from ..graph.guard import check_fits
 from .arcs import row_weights
 
 
-def metis(graph: Graph, parts: int, epsilon: float, seed: int) -> np.ndarray:
+def metis(
+    graph: Graph, parts: int, epsilon: float, seed: int, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Parts of about equal work with few arcs between them; the same seed gives the same parts. [n]
 
     minimises  arcs between parts, every arc in both directions        subject to  work ≤ (1 + ε) mean
+
+    The work of a vertex is its weight, [n] whole numbers; by default the nonzeros of its row.
     """
     try:
         import pymetis
@@ -24,7 +34,21 @@ def metis(graph: Graph, parts: int, epsilon: float, seed: int) -> np.ndarray:
     # METIS counts its imbalance in thousandths, and takes no zero.
     options = pymetis.Options(seed=seed % 2**31, ufactor=max(1, round(1000 * epsilon)))
     adjacency = pymetis.CSRAdjacency(both.indptr.numpy(), both.indices.numpy())
-    made = pymetis.part_graph(
-        parts, adjacency, vweights=row_weights(graph), options=options, warn_on_copies=False
-    )
+    weights = row_weights(graph) if weights is None else weights
+    with _stdout_to_stderr():
+        made = pymetis.part_graph(parts, adjacency, vweights=weights, options=options, warn_on_copies=False)
     return np.asarray(made.vertex_part, dtype=np.int64)
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """METIS prints its warnings on standard output, where `--json` promises one object and nothing else."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # what C has buffered belongs to standard error, too
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -69,4 +69,5 @@ def _clusters(graph: Graph, seed: int) -> np.ndarray:
     if count < 2:
         return np.arange(graph.num_nodes)
     # METIS numbers parts by recursive bisection: clusters with near numbers are near, too.
-    return np.argsort(metis(graph, count, 0.1, seed), kind="stable")
+    equal = np.ones(graph.num_nodes, dtype=np.int64)
+    return np.argsort(metis(graph, count, 0.1, seed, equal), kind="stable")
