@@ -5,8 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 
+from weft.graph import Graph
 from weft.partition import arrange, measure, partition_for_grid, partition_graph
-from weft.partition.grids import line_volumes
+from weft.partition.grids import block_imbalance, line_volumes
 
 from .cases import assigned, communities
 
@@ -58,3 +59,39 @@ def test_every_rank_of_a_grid_has_its_share_and_feature_lines_are_even(shape, me
     assert sizes.shape[0] == shape[0] * shape[1]
     assert (sizes.max(1) - sizes.min(1)).max() <= 1
     assert sizes.min() > 0
+
+
+def fans(hubs: int = 12, leaves: int = 30) -> Graph:
+    """Each hub reads 30 leaves of its own, and ten leaves that all hubs read."""
+    source = [hubs + 10 + h * leaves + v for h in range(hubs) for v in range(leaves)]
+    source += [hubs + v for _ in range(hubs) for v in range(10)]
+    target = [h for h in range(hubs) for _ in range(leaves)] + [h for h in range(hubs) for _ in range(10)]
+    return Graph.from_arcs(source, target, hubs + 10 + hubs * leaves)
+
+
+def test_with_an_inner_axis_alone_the_rows_that_are_written_are_few_and_columns_are_even():
+    graph = fans()
+    parts = partition_for_grid(graph, (1, 4, 1), "hypergraph")
+    plain = partition_graph(graph, 4, "hypergraph")
+    assert line_volumes(graph, parts, (1, 4))[1] < line_volumes(graph, plain, (1, 4))[1]
+    assert measure(graph.transposed(), parts, 4).imbalance < 0.1
+
+
+def test_on_both_axes_both_kinds_of_nets_are_cut():
+    graph = communities()
+    parts = partition_for_grid(graph, (2, 4, 1), "hypergraph")
+    random = partition_graph(graph, 8, "random")
+    ours, theirs = (sum(line_volumes(graph, p, (2, 4))) for p in (parts, random))
+    assert ours < 0.6 * theirs
+
+
+@given(assigned())
+def test_the_imbalance_of_blocks_is_that_of_a_loop(case):
+    graph, parts, _ = case
+    place = (parts % 6).tolist()
+    arcs = [[0, 0] for _ in range(3)]
+    for row, column in zip(graph.rows.tolist(), graph.indices.tolist(), strict=True):
+        arcs[place[row] // 2][place[column] % 2] += 1
+    flat = [count for line in arcs for count in line]
+    wanted = max(flat) * 6 / sum(flat) - 1 if sum(flat) else 0.0
+    assert block_imbalance(graph, torch.tensor(place), (3, 2)) == pytest.approx(wanted)

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 from hypothesis import given
 
@@ -31,3 +35,16 @@ def test_columns_of_several_batches_are_nets_of_their_own():
         [0, 1, 2],
         [0, 1],
     ]
+
+
+def test_ctrl_c_ends_a_long_cut_at_once_and_the_handler_is_back_after_it():
+    before = signal.getsignal(signal.SIGINT)
+    Hypergraph.column_net(Graph.from_arcs([0, 1, 2], [1, 2, 3])).cut(2, 0.1, "default", 0)
+    assert signal.getsignal(signal.SIGINT) is before
+    code = (
+        "import os, signal\n"
+        "from weft.partition.hypergraph import _ctrl_c_ends_the_process\n"
+        "with _ctrl_c_ends_the_process():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGINT

@@ -8,8 +8,8 @@ from typing import Any
 from ..graph import Graph
 from ..parallel import STRATEGIES, Blocks, Grid
 from ..parallel.foretell import foretell
-from ..partition import PartitionOptions, arrange, partition_graph
-from ..partition.grids import spread_features
+from ..partition import PartitionOptions
+from ..partition.grids import block_imbalance, partition_lines, spread_features
 
 
 def shapes(ranks: int) -> list[tuple[int, int, int]]:
@@ -34,17 +34,16 @@ def bench_grids(
     `width` columns, forward and back; the mean and the most of a rank. Exact: `foretell` is tested against
     the ledger."""
     made = {
-        (method, count): partition_graph(graph, count, method, options)
+        (method, lines): partition_lines(graph, lines, method, options)
         for method in methods
-        for count in sorted({r * k for r, k, _ in shapes(ranks)})
+        for lines in sorted({shape[:2] for shape in shapes(ranks)})
     }
     rows: list[dict[str, Any]] = []
     for shape in shapes(ranks):
         grid = Grid(*shape)
         for method in methods:
-            parts = made[method, grid.row * grid.inner]
-            if min(grid.row, grid.inner) > 1 and method not in ("random", "block", "hash"):
-                parts = arrange(graph, parts, (grid.row, grid.inner), options.seed)
+            parts = made[method, shape[:2]]
+            uneven = block_imbalance(graph, parts, shape[:2])
             blocks = Blocks.of_parts(spread_features(parts, grid.row * grid.inner, grid.feature), grid)
             for exchange in ("dense", "sparse"):
                 volumes = foretell(graph, blocks, width, exchange)
@@ -53,7 +52,7 @@ def bench_grids(
                     {
                         "grid": str(grid), "name": _name(grid, exchange), "exchange": exchange,
                         "method": method, "ranks": ranks, "words_mean": sum(words) / ranks,
-                        "words_max": max(words),
+                        "words_max": max(words), "imbalance": uneven,
                         "messages_max": max(sum(volume.messages.values()) for volume in volumes),
                     }
                 )  # fmt: skip

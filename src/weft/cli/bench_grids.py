@@ -57,10 +57,11 @@ def run(arguments: Sequence[str]) -> int:
         print(f"\n{count} ranks; words received per rank in one propagation, forward and back; ratio to 1d")
         print(
             columns(
-                ["grid", "exchange", "partition", "name", "mean", "most", "messages", "ratio"],
+                ["grid", "exchange", "partition", "name", "mean", "most", "messages", "ratio", "imbalance"],
                 [
                     [r["grid"], r["exchange"], r["method"], r["name"], f"{r['words_mean']:,.0f}",
-                     f"{r['words_max']:,}", r["messages_max"], f"{r['ratio']:.4f}"]
+                     f"{r['words_max']:,}", r["messages_max"], f"{r['ratio']:.4f}",
+                     f"{r['imbalance']:.2f}"]
                     for r in rows[: first or None]
                 ],
                 left=4,

@@ -125,7 +125,7 @@ def _one(
 ) -> tuple[dict[str, Any], Tensor]:
     """One method's figures and its parts."""
     from ..partition import measure, partition_for_grid
-    from ..partition.grids import line_volumes
+    from ..partition.grids import block_imbalance, line_volumes
 
     started = time.perf_counter()
     parts = partition_for_grid(graph, shape, method, options)
@@ -133,7 +133,10 @@ def _one(
     answer = {"method": method, **measure(graph, parts, shape[0] * shape[1] * shape[2]).as_dict()}
     if shape[1:] != (1, 1):
         gather, reduce = line_volumes(graph, parts // shape[2], shape[:2])
-        answer |= {"grid": "x".join(map(str, shape)), "volume_gather": gather, "volume_reduce": reduce}
+        answer |= {
+            "grid": "x".join(map(str, shape)), "volume_gather": gather, "volume_reduce": reduce,
+            "imbalance": block_imbalance(graph, parts // shape[2], shape[:2]),
+        }  # fmt: skip
     return answer | {"seconds": seconds}, parts
 
 

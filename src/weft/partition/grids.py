@@ -6,9 +6,10 @@ On a grid the sparse exchange moves, for one propagation of width w,
     reduce   w · Σ_v (λ^K_v − 1)    K(v) its inner slab:  inner slabs that own row v or write it
 
 so the whole cost is two cuts, of the columns by I and of the rows by K, and U(i,k) = I⁻¹(i) ∩ K⁻¹(k) must be
-of about equal work. Cutting into r · k parts first keeps work even, because a good part reads mostly itself:
-A(i,k) is then mostly U(i,k) × U(i,k). What is left is who stands where. Two parts of one slab exchange no
-columns, two of one inner slab no rows; so parts that exchange much should share a line.
+of about equal work. Cutting into r · k parts first, by the nets of columns and rows alike, keeps work even,
+because a good part reads mostly itself: A(i,k) is then mostly U(i,k) × U(i,k). What is left is who stands
+where. Two parts of one slab exchange no columns, two of one inner slab no rows; so parts that exchange much
+should share a line.
 """
 
 from __future__ import annotations
@@ -41,10 +42,25 @@ def partition_for_grid(
     options = options or PartitionOptions()
     row, inner, feature = shape
     check_method(method, row * inner * feature, graph.num_nodes, options)
-    parts = partition_graph(graph, row * inner, method, options)
-    if min(row, inner) > 1 and method not in ("block", "random", "hash"):
-        parts = arrange(graph, parts, (row, inner), options.seed)
+    parts = partition_lines(graph, (row, inner), method, options)
     return spread_features(parts, row * inner, feature)
+
+
+def partition_lines(graph: Graph, shape: tuple[int, int], method: str, options: PartitionOptions) -> Tensor:
+    """The parts of row × inner, arranged.
+
+    With rows alone only columns move: the column nets. With inner alone only rows: those of Aᵀ, and a part's
+    work is that of its columns. With both, both.
+    """
+    row, inner = shape
+    if method in ("block", "random", "hash"):
+        return partition_graph(graph, row * inner, method, options)
+    if row == 1:
+        return partition_graph(graph.transposed(), inner, method, options)
+    # Of a symmetric graph row nets are column nets: once is enough.
+    both = inner > 1 and not graph.is_symmetric
+    parts = partition_graph(graph, row * inner, method, options, both)
+    return parts if inner == 1 else arrange(graph, parts, shape, options.seed)
 
 
 def spread_features(parts: Tensor, count: int, feature: int) -> Tensor:
@@ -78,6 +94,20 @@ def line_volumes(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int
     across = inner[rows] != inner[columns]
     reduce = distinct(rows[across], inner[columns][across], shape[1])[0]
     return len(gather), len(reduce)
+
+
+def block_imbalance(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int]) -> float:
+    """How far the arcs of the largest block A(i,k) are above the mean: a rank's work on a grid.
+
+    >>> block_imbalance(Graph.from_arcs([0, 1, 0, 0], [0, 1, 1, 2]), torch.tensor([0, 1, 1]), (1, 2))
+    0.5
+    """
+    place = np.asarray(parts)
+    rows, columns = rows_and_columns(graph)
+    arcs = np.bincount(
+        place[rows] // shape[1] * shape[1] + place[columns] % shape[1], minlength=shape[0] * shape[1]
+    )
+    return float(arcs.max() / arcs.mean()) - 1 if len(rows) else 0.0
 
 
 def arrange(graph: Graph, parts: Tensor, shape: tuple[int, int], seed: int = 0, starts: int = 8) -> Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +53,20 @@ class Hypergraph:
         """Net j: vertex j, and the rows with an entry in column j. Nets of one pin can't be cut: left out."""
         rows, columns = rows_and_columns(graph)
         return cls.of_arcs(rows, columns, row_weights(graph))
+
+    @classmethod
+    def both_nets(cls, graph: Graph) -> Hypergraph:
+        """The column nets, and the row nets: j and the columns with an entry in row j. A part's work is that
+        of its rows and of its columns.
+
+        >>> h = Hypergraph.both_nets(Graph.from_arcs([0, 0, 1], [1, 2, 2]))
+        >>> [h.pins[a:b].tolist() for a, b in zip(h.starts, h.starts[1:])]
+        [[0, 1, 2], [1, 2], [0, 1], [0, 1, 2]]
+        """
+        rows, columns = rows_and_columns(graph)
+        n = graph.num_nodes
+        nets, pins = np.concatenate([columns, rows.astype(np.int64) + n]), np.concatenate([rows, columns])
+        return cls.of_arcs(pins, nets, row_weights(graph) + row_weights(graph.transposed()))
 
     @classmethod
     def of_arcs(cls, rows: np.ndarray, columns: np.ndarray, weights: np.ndarray) -> Hypergraph:
@@ -106,7 +123,21 @@ class Hypergraph:
         del flat
         made = library.create_hypergraph(context, n, len(nets), nets, self.weights.tolist(), [1] * len(nets))
         del nets
-        return np.asarray(made.partition(context).get_partition(), dtype=np.int64)
+        with _ctrl_c_ends_the_process():
+            return np.asarray(made.partition(context).get_partition(), dtype=np.int64)
+
+
+@contextlib.contextmanager
+def _ctrl_c_ends_the_process() -> Iterator[None]:
+    """The library works for minutes without a look at Python, whose handler would wait for it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def choose_preset(preset: str, parts: int) -> str:
