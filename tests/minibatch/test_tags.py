@@ -46,7 +46,7 @@ def gat(a: Tensor, h: Tensor, layer: nn.Module) -> Tensor:
     row, column = (z * layer.attend_row).sum(2), (z * layer.attend_column).sum(2)
     scores = F.leaky_relu(row[:, None] + column[None], 0.2).masked_fill((a == 0)[:, :, None], -torch.inf)
     y = torch.einsum("ijh,jho->iho", scores.softmax(1), z)
-    y = y.reshape(N, -1) if getattr(layer, "concat", True) else y.mean(1)
+    y = y.mean(1) if layer.average else y.reshape(N, -1)
     return y + layer.bias
 
 
@@ -59,6 +59,8 @@ def test_full_neighbourhoods_give_the_dense_model_and_its_gradients(name, compac
     """Once with the rows copied out, once reading the features in place."""
     settings("gat")  # where weft.nn has no gat yet, a stand-in with its parameters
     config = ModelConfig(name, layers=2, hidden=HIDDEN, dropout=0.0)
+    if hasattr(config, "heads"):
+        config.heads, config.activation = 8, "relu"
     model = build(config, FEATURES, CLASSES, seed=5).double()
     g = torch.Generator().manual_seed(1)
     for p in model.parameters():

@@ -32,7 +32,7 @@ class GATLayer(nn.Module):
         out = outputs // heads if concat else outputs
         self.weight = nn.Parameter(torch.empty(inputs, heads * out))
         self.attend_row, self.attend_column = (nn.Parameter(torch.empty(heads, out)) for _ in range(2))
-        self.bias, self.concat = nn.Parameter(torch.zeros(outputs)), concat
+        self.bias, self.average = nn.Parameter(torch.zeros(outputs)), not concat
 
 
 def settings(way: str, **more: Any) -> RunConfig:
@@ -43,6 +43,8 @@ def settings(way: str, **more: Any) -> RunConfig:
     made = RunConfig()
     made.train.dtype, made.train.lr, made.model.hidden = "float64", 0.05, 6
     made.batch.batch_size, made.batch.fanouts = 19, "4,3"
+    if hasattr(made.model, "heads"):
+        made.model.heads, made.model.output_heads = (8, 2) if way == "gat" else (1, 1)
     for path, value in {**WAYS[way], **{k.replace("__", "."): v for k, v in more.items()}}.items():
         section, name = path.split(".")
         assert hasattr(getattr(made, section), name), path

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import Stream, dropout, relu_dropout_
-from ..nn import Model
+from ..kernels import Stream, dropout
+from ..nn import Model, Noise
 from .block import Batch, Block
 from .tags import Hop, Sync, Tags, tags_of
 from .topology import Reads
@@ -33,6 +35,10 @@ class Stack:
             raise UserError(
                 f"mini-batches have no input dropout, {model.input_dropout} was given. "
                 "Use --input-dropout 0, or --batch-size 0."
+            )
+        if any(getattr(layer, "drop", 0.0) for layer in model.layers):
+            raise UserError(
+                "mini-batches have no dropout of attention. Use --attention-dropout 0, or --batch-size 0."
             )
         self.model = model
         self.tags: list[Tags] = []
@@ -58,16 +64,21 @@ class Stack:
         """Columns of what the first sync adds up."""
         weight: Tensor = getattr(self.model.layers[0], self.tags[0].cut[-1])
         layer = self.model.layers[0]
-        if hasattr(layer, "attend_row") and not getattr(layer, "concat", True):
+        if getattr(layer, "average", False):  # heads of attention
             attend: Tensor = layer.attend_row  # type: ignore[assignment]
             return attend.shape[1]
         return weight.shape[1]
 
     @property
-    def rectified(self) -> bool:
-        """Whether the first sync is followed by ReLU and dropout, entry by entry."""
+    def entrywise(self) -> bool:
+        """Whether nothing but activation and dropout, entry by entry, follows the first sync."""
         plain = self._ends_hidden(0) and isinstance(self.model.norms[0], nn.Identity)
         return plain and self.tags[0].entrywise
+
+    @property
+    def rectified(self) -> bool:
+        """Whether that activation is ReLU, behind which most errors are 0."""
+        return self.entrywise and getattr(self.model, "activation", "relu") == "relu"
 
     def _ends_hidden(self, hop: int) -> bool:
         return self._depth[hop] is not None and self._depth[hop] != len(self.model.layers) - 1
@@ -106,16 +117,23 @@ class Stack:
         z = self.model.norms[depth](z)
         if z.is_leaf:  # what came from the sync: written over below, but its gradient is asked for
             z = z.clone()
-        p = self.model.dropout if self.model.training else 0.0
-        return relu_dropout_(z, p, Stream(seed, step, depth + 1), block.targets.long())
+        rows: Any = _Rows(block.targets.long())
+        return self.model._activate(rows, z, depth + 1, Noise(seed, step))
 
     def kept(self, targets: Tensor, step: int, seed: int) -> Tensor | None:
         """Which entries after the first sync dropout leaves, [t, out] bool; None: all, or all are needed."""
-        if not (self.rectified and self.model.training and self.model.dropout):
+        if not (self.entrywise and self.model.training and self.model.dropout):
             return None
         # The mask is a function of vertex and column: everybody can make it.
         ones = torch.ones(targets.numel(), self.first_width)
         return dropout(ones, self.model.dropout, Stream(seed, step, 1), targets.long()) != 0
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All that an activation asks of a graph: whose rows these are."""
+
+    rows: Tensor
 
 
 def fanouts_for(hops: int, fanouts: Sequence[int]) -> list[int]:

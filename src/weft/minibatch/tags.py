@@ -231,7 +231,7 @@ class GATTags(Tags):
         )
 
     def transform(self, v: Tensor, a: Tensor) -> Tensor:
-        if getattr(self.layer, "concat", True):
+        if not getattr(self.layer, "average", False):
             return a
         return a.view(-1, *self._parameter("attend_row").shape).mean(1)
 
