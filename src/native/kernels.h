@@ -15,6 +15,33 @@ struct Csr {
   const V* values;
 };
 
+// How attention scores an arc (i, j) in each head, and what is done with the scores.
+enum class Score : int { given = 0, additive = 1, dot = 2 };
+
+template <class V>
+struct Attention {
+  Score kind;
+  int64_t heads;
+  // given: [arcs, heads], arc e at permutation[e] where that is not null.
+  const V* given;
+  const int64_t* permutation;
+  // additive: u [rows, row_stride >= heads], v [columns, heads];  dot: q, k with `inner` columns per head.
+  const V* row;
+  int64_t row_stride;
+  const V* column;
+  int64_t inner;
+  // dot: a factor per column and head, [columns, heads]; may be null.
+  const V* gain;
+  V slope;
+  bool softmax;
+  // Dropout of arcs by counter; threshold 0 keeps all. Names may be null: row i is vertex i.
+  uint32_t threshold;
+  V scale;
+  uint64_t key;
+  const int64_t* row_names;
+  const int64_t* column_names;
+};
+
 template <class V, class I>
 struct Kernels {
   // y[i] (+)= scale_i Σ_j a_ij x[j]; scale_i is 1, or 1 / (arcs of row i) where `mean`.
@@ -26,6 +53,18 @@ struct Kernels {
                                  int threads);
   // out[e] = <left[i], right[j]> for every arc e = (i, j).
   void (*sddmm)(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
+  // out[e,h] = <left[i], right[j]> over the columns of head h, (first + c) / dim.
+  void (*sddmm_heads)(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
+                      int64_t heads, V* out, int threads);
+  // y[i,c] += Σ_e p[e,h] x[j,c], h = (first + c) / dim; softmax: state [rows, 2 heads] is the running maximum
+  // and sum. `begin`: y and state hold nothing yet; `finish`: divide by the sum.
+  void (*attend)(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state,
+                 V* y, bool begin, bool finish, int threads);
+  // A walk over the transpose: dx [columns, width], dcolumn (of v or k), dgain [columns, heads] where there is a
+  // gain, dscore [arcs, heads] in A's order. stat [rows, 2 heads]: log of the sum of exponentials, and
+  // Σ_c g[i,c] y[i,c]; g = dy [rows, width].
+  void (*attend_backward)(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
+                          int64_t dim, V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
   // out[k] = x[index[k]]
   void (*gather_rows)(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
   // x[index[k]] += src[k]; no index occurs twice.

@@ -75,6 +75,30 @@ T* at(Address a) {
   return reinterpret_cast<T*>(a);
 }
 
+// weft::Attention as Python fills it, whatever the type of its numbers.
+struct Scores {
+  int kind = 0;
+  int64_t heads = 1;
+  Address given = 0, permutation = 0, row = 0;
+  int64_t row_stride = 0;
+  Address column = 0;
+  int64_t inner = 0;
+  Address gain = 0;
+  double slope = 1;
+  bool softmax = true;
+  uint32_t threshold = 0;
+  double scale = 1;
+  uint64_t key = 0;
+  Address row_names = 0, column_names = 0;
+
+  template <class V>
+  weft::Attention<V> as() const {
+    return {weft::Score(kind), heads, at<const V>(given), at<const int64_t>(permutation), at<const V>(row),
+            row_stride, at<const V>(column), inner, at<const V>(gain), V(slope), softmax, threshold, V(scale), key,
+            at<const int64_t>(row_names), at<const int64_t>(column_names)};
+  }
+};
+
 // Binds every operator for one pair of types; Python picks by the name's suffix.
 template <class V, class I>
 void bind_sparse(nb::module_& m, const std::string& suffix) {
@@ -108,6 +132,28 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
     kernels<V, I>().sddmm(csr(rows, indptr, indices, 0), at<const V>(left), at<const V>(right), width,
                           at<V>(out), threads);
   });
+  m.def(("sddmm_heads_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, Address left, Address right, int64_t width,
+            int64_t first, int64_t dim, int64_t heads, Address out, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().sddmm_heads(csr(rows, indptr, indices, 0), at<const V>(left), at<const V>(right), width,
+                                      first, dim, heads, at<V>(out), threads);
+        });
+  m.def(("attend_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Scores& s, Address x, int64_t width, int64_t first,
+            int64_t dim, Address state, Address y, bool begin, bool finish, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().attend(csr(rows, indptr, indices, 0), s.template as<V>(), at<const V>(x), width, first, dim,
+                                 at<V>(state), at<V>(y), begin, finish, threads);
+        });
+  m.def(("attend_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address t_indptr, Address t_indices, const Scores& s, Address stat, Address g, Address x,
+            int64_t width, int64_t dim, Address dx, Address dcolumn, Address dgain, Address dscore, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().attend_backward(csr(rows, t_indptr, t_indices, 0), s.template as<V>(), at<const V>(stat),
+                                          at<const V>(g), at<const V>(x), width, dim, at<V>(dx), at<V>(dcolumn),
+                                          at<V>(dgain), at<V>(dscore), threads);
+        });
   m.def(("gather_rows_" + suffix).c_str(),
         [](Address x, Address index, int64_t count, int64_t width, Address out, int threads) {
           gil_scoped_release free;
@@ -178,6 +224,24 @@ NB_MODULE(_native, m) {
     return names;
   });
   m.def("pool", [] { return std::string(weft::pool_name()); });
+  nb::class_<Scores>(m, "Scores")
+      .def(nb::init<>())
+      .def_rw("kind", &Scores::kind)
+      .def_rw("heads", &Scores::heads)
+      .def_rw("given", &Scores::given)
+      .def_rw("permutation", &Scores::permutation)
+      .def_rw("row", &Scores::row)
+      .def_rw("row_stride", &Scores::row_stride)
+      .def_rw("column", &Scores::column)
+      .def_rw("inner", &Scores::inner)
+      .def_rw("gain", &Scores::gain)
+      .def_rw("slope", &Scores::slope)
+      .def_rw("softmax", &Scores::softmax)
+      .def_rw("threshold", &Scores::threshold)
+      .def_rw("scale", &Scores::scale)
+      .def_rw("key", &Scores::key)
+      .def_rw("row_names", &Scores::row_names)
+      .def_rw("column_names", &Scores::column_names);
   bind_sparse<float, int32_t>(m, "f32_i32");
   bind_sparse<float, int64_t>(m, "f32_i64");
   bind_sparse<double, int32_t>(m, "f64_i32");

@@ -21,6 +21,15 @@ void spmm_extremum_backward(Csr<V, I> t, const I* labels, const V* dy, const I* 
 template <class V, class I>
 void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
 template <class V, class I>
+void sddmm_heads(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
+                 int64_t heads, V* out, int threads);
+template <class V, class I>
+void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state, V* y,
+            bool begin, bool finish, int threads);
+template <class V, class I>
+void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, int64_t dim,
+                     V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
+template <class V, class I>
 void gather_rows(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
 template <class V, class I>
 void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);

@@ -6,6 +6,7 @@ import torch
 
 from weft.graph import Graph, normalise
 from weft.kernels import CSR
+from weft.parallel import DistributedGraph
 
 
 def directed(n: int = 23, arcs: int = 90, seed: int = 0) -> Graph:
@@ -18,3 +19,8 @@ def directed(n: int = 23, arcs: int = 90, seed: int = 0) -> Graph:
 def adjacency(graph: Graph, how: str, dtype: torch.dtype = torch.float64) -> CSR:
     normalised = normalise(graph, how, dtype=dtype)
     return CSR(normalised.indptr, normalised.indices, normalised.weights, (graph.num_nodes, graph.num_nodes))
+
+
+def matrix_of(graph: Graph, how: str, dtype: torch.dtype = torch.float64) -> DistributedGraph:
+    """The same, as attention wants it."""
+    return DistributedGraph.local(adjacency(graph, how, dtype))

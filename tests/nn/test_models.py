@@ -7,7 +7,7 @@ from weft.errors import UserError
 from weft.kernels import Stream, dropout
 from weft.nn import MODELS, ModelConfig, Noise, build
 
-from .graphs import adjacency, directed
+from .graphs import adjacency, directed, matrix_of
 
 
 def dense_model(model, A, x, noise):
@@ -19,7 +19,8 @@ def dense_model(model, A, x, noise):
             return z
         if model.residual and z.shape == h.shape:
             z = z + h
-        z = torch.relu(model.norms[depth](z))
+        z = model.norms[depth](z)
+        z = torch.relu(z) if model.activation == "relu" else torch.nn.functional.elu(z)
         h = dropout(z, model.dropout, Stream(noise.seed, noise.epoch, depth + 1))
     raise AssertionError
 
@@ -32,7 +33,7 @@ def dense_model(model, A, x, noise):
 def test_the_stack_is_its_equation(name, layers, extras):
     config = ModelConfig(name=name, layers=layers, hidden=6, dropout=0.4, **extras)
     model = build(config, inputs=6, outputs=3).double()
-    A = adjacency(directed(), model.adjacency)
+    A = matrix_of(directed(), model.adjacency)
     x, noise = torch.randn(23, 6, dtype=torch.float64), Noise(seed=5, epoch=2)
     dy = torch.randn(23, 3, dtype=torch.float64)
     parameters = list(model.parameters())
@@ -46,7 +47,7 @@ def test_the_stack_is_its_equation(name, layers, extras):
 
 def test_evaluation_drops_nothing_and_embeds():
     model = build(ModelConfig(layers=3, hidden=5, dropout=0.9), 4, 2).eval()
-    A = adjacency(directed(), "gcn", torch.float32)
+    A = matrix_of(directed(), "gcn", torch.float32)
     x = torch.randn(23, 4)
     embedding, logits = model.embed(A, x)
     assert embedding.shape == (23, 5)
@@ -57,7 +58,7 @@ def test_evaluation_drops_nothing_and_embeds():
 def test_training_with_dropout_asks_for_its_random_numbers():
     model = build(ModelConfig(dropout=0.5), 4, 2)
     with pytest.raises(ValueError, match="Noise"):
-        model(adjacency(directed(), "gcn", torch.float32), torch.randn(23, 4))
+        model(matrix_of(directed(), "gcn", torch.float32), torch.randn(23, 4))
 
 
 def test_the_first_aggregation_happens_once():

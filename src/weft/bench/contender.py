@@ -22,16 +22,24 @@ def weft_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
     config = RunConfig()
     config.model.name, config.model.layers = task["model"], task["layers"]
     config.model.hidden, config.model.dropout = task["hidden"], task["dropout"]
+    config.model.heads = config.model.output_heads = task["heads"]
     return Trainer(graph, config).step
 
 
 def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], object]:
     """PyG at its best: normalisation cached, and the adjacency as CSR where asked."""
-    from torch_geometric.nn import GCNConv, SAGEConv
+    from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
-    conv = {"gcn": lambda a, b: GCNConv(a, b, cached=True), "sage": SAGEConv}[task["model"]]
+    heads, last = task["heads"], task["layers"] - 1
+    conv = {
+        "gcn": lambda a, b, depth: GCNConv(a, b, cached=True),
+        "sage": lambda a, b, depth: SAGEConv(a, b),
+        "gat": lambda a, b, depth: (
+            GATConv(a, b, heads, concat=False) if depth == last else GATConv(a, b // heads, heads)
+        ),
+    }[task["model"]]
     widths = [graph.num_features, *[task["hidden"]] * (task["layers"] - 1), graph.num_classes]
-    layers = torch.nn.ModuleList(conv(a, b) for a, b in pairwise(widths))
+    layers = torch.nn.ModuleList(conv(a, b, depth) for depth, (a, b) in enumerate(pairwise(widths)))
     data = to_pyg(graph)
     x, labels, train = data.x, data.y, data.train_mask
     arcs = data.edge_index
@@ -46,7 +54,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
         for depth, layer in enumerate(layers):
             h = layer(h, arcs)
             if depth < len(layers) - 1:
-                h = F.dropout(h.relu(), task["dropout"])
+                h = F.dropout(F.elu(h) if task["model"] == "gat" else h.relu(), task["dropout"])
         F.cross_entropy(h[train], labels[train]).backward()
         optimiser.step()
 

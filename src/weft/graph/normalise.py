@@ -7,7 +7,7 @@ import torch
 from weft.errors import unknown
 from weft.graph.graph import Graph
 
-HOWS = ("gcn", "mean", "none")
+HOWS = ("gcn", "mean", "none", "loops")
 
 
 def normalise(graph: Graph, how: str = "gcn", dtype: torch.dtype = torch.float32) -> Graph:
@@ -16,6 +16,7 @@ def normalise(graph: Graph, how: str = "gcn", dtype: torch.dtype = torch.float32
         gcn    Â = D^-1/2 (A + I) D^-1/2,  D = row sums of A + I; loops are added only where missing
         mean   D^-1 A,                     D = row sums of A; a row without arcs stays empty
         none   A, unchanged
+        loops  where A + I has entries, all of them 1: what attention looks at
 
     Weights that are there count as A's entries. A row whose sum is not positive gets weight 0 in `gcn`,
     a row whose sum is 0 gets weight 0 in `mean`: as PyG's `gcn_norm`, never infinity.
@@ -28,6 +29,8 @@ def normalise(graph: Graph, how: str = "gcn", dtype: torch.dtype = torch.float32
         raise unknown("normalisation", how, HOWS)
     if how == "none":
         return graph
+    if how == "loops":
+        return graph.with_self_loops().replace(weights=None)
     if how == "gcn":
         graph = graph.with_self_loops()
     rows = graph.rows

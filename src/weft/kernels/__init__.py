@@ -6,6 +6,7 @@ from .dropout import Stream, dropout, relu_dropout_
 from .linear import add_linear_, linear, linear_pair
 from .memory import pool
 from .meter import Meter
+from .move import Move
 from .native import use
 from .rows import add_rows_, gather_rows, pack_rows, scatter_add
 from .sampling import relabel, sample_rows
@@ -15,6 +16,7 @@ from .spmm import spmm
 __all__ = [
     "CSR",
     "Meter",
+    "Move",
     "Stream",
     "add_linear_",
     "add_rows_",

@@ -123,6 +123,18 @@ class CSR:
         """Arc e of Aᵀ is arc `permutation[e]` of A, [arcs] int64."""
         return self._transposed()[2]
 
+    @cached_property
+    def row_picks(self) -> CSR:
+        """[rows, arcs]: its product with numbers per arc adds them up by row."""
+        arcs = torch.arange(self.arcs, dtype=self.indices.dtype, device=self.indices.device)
+        return CSR(self.indptr, arcs, None, (self.shape[0], self.arcs))
+
+    @cached_property
+    def column_picks(self) -> CSR:
+        """[columns, arcs]: its product with numbers per arc adds them up by column."""
+        arcs = self.permutation.to(self.indices.dtype)
+        return CSR(self.T.indptr, arcs, None, (self.shape[1], self.arcs))
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> CSR:
         """The same matrix on another device, or with values of another type."""
         values = None if self.values is None else self.values.to(device=device, dtype=dtype)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import unknown
 from ..kernels import add_linear_, linear, linear_pair
-from .adjacency import Adjacency, Move
+from .adjacency import Adjacency
 
 
 def _weight(inputs: int, outputs: int) -> nn.Parameter:
@@ -21,14 +21,6 @@ def _weight(inputs: int, outputs: int) -> nn.Parameter:
 
 def _bias(outputs: int, wanted: bool) -> nn.Parameter | None:
     return nn.Parameter(torch.zeros(outputs)) if wanted else None
-
-
-def _narrower(weight: Tensor, fixed: bool, grad: bool, times: int = 1) -> list[Move]:
-    """The moves of a layer that aggregates the narrower of h and h W; `grad`: whether h wants a gradient."""
-    inputs, outputs = weight.shape
-    if fixed:
-        return []
-    return [Move(inputs, backward=grad) if inputs < outputs else Move(outputs)] * times
 
 
 class GCNLayer(nn.Module):
@@ -53,9 +45,6 @@ class GCNLayer(nn.Module):
             return linear(A @ h, self.weight, self.bias)
         z = A @ linear(h, self.weight)
         return z if self.bias is None else z.add_(self.bias)
-
-    def moves(self, fixed: bool, grad: bool) -> list[Move]:
-        return _narrower(self.weight, fixed, grad)
 
 
 class SAGELayer(nn.Module):
@@ -88,11 +77,6 @@ class SAGELayer(nn.Module):
             return add_linear_(own, A.once(h, self.reduce), self.weight_near)
         return add_linear_(own, A.aggregate(h, self.reduce), self.weight_near)
 
-    def moves(self, fixed: bool, grad: bool) -> list[Move]:
-        if self.reduce == "max" and not fixed:
-            return [Move(self.weight_near.shape[0], backward=grad, winners=True)]
-        return _narrower(self.weight_near, fixed, grad)
-
 
 class GINLayer(nn.Module):
     """h' = MLP((1 + ε) h + Σ_j h_j), MLP(u) = relu(u W₁ + b₁) W₂ + b₂, ε learned (Xu et al.).
@@ -121,9 +105,6 @@ class GINLayer(nn.Module):
             u = (1 + self.epsilon) * u + A @ u
             u = u if self.bias1 is None else u.add_(self.bias1)
         return linear(torch.relu_(u), self.weight2, self.bias2)
-
-    def moves(self, fixed: bool, grad: bool) -> list[Move]:
-        return _narrower(self.weight1, fixed, grad)
 
 
 class SGCLayer(nn.Module):
@@ -154,6 +135,3 @@ class SGCLayer(nn.Module):
         for _ in range(self.hops):
             h = A @ h
         return h
-
-    def moves(self, fixed: bool, grad: bool) -> list[Move]:
-        return _narrower(self.weight, fixed, grad, self.hops)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -9,15 +10,18 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
+from ..comm.threads import single
 from ..errors import UserError, unknown
-from ..kernels import CSR
+from ..kernels import CSR, Move, Stream
 from ..kernels.kept import Kept, repeat
+from . import edges
+from .attend import Attend, Attention
 from .blocks import Blocks
 from .exchange import Exchange
 from .grid import Grid
 from .propagate import Columns, Plan, Propagate, PropagateExtremum, Sliced
 from .source import Arcs, Source, read_normalised, read_vertices
-from .volume import Line, Volume, propagation
+from .volume import Count, Line, Volume, count_move
 
 
 class DistributedGraph:
@@ -95,6 +99,24 @@ class DistributedGraph:
             plan.matrices = [Sliced(plan.matrix(j), line) for j in range(grid.row)]
         return cls(comm, blocks, plan, blocks.order[own[0] : own[1]], sum(a.arcs for a in plan.matrices))
 
+    @classmethod
+    def local(cls, a: CSR) -> DistributedGraph:
+        """One rank that holds this matrix: the 1×1×1 grid. A may be a block of rows × columns of two sizes.
+
+        >>> a = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
+        >>> (DistributedGraph.local(a) @ torch.tensor([[1.0], [2.0]])).ravel()
+        tensor([2., 1.])
+        """
+        grid, comm = Grid(1, 1, 1), single()
+        blocks = Blocks.even(a.shape[0], grid)
+        rows = torch.arange(a.shape[0]) if a.rows is None else a.rows
+        line = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
+        plan = Plan(
+            Columns(line["feature"], blocks, 0), Exchange(line["row"], [a.shape[1]]),
+            Exchange(line["inner"], [a.shape[0]]), [a], [torch.arange(a.shape[1])], rows,
+        )  # fmt: skip
+        return cls(comm, blocks, plan, rows, a.arcs)
+
     # What a layer asks (weft.nn.Adjacency).
 
     def __matmul__(self, h: Tensor) -> Tensor:
@@ -120,6 +142,90 @@ class DistributedGraph:
         """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
         return self._kept.get((reduce, hops), x, lambda: repeat(lambda y: self.aggregate(y, reduce), x, hops))
 
+    # What an attention asks (weft.nn.algebra): numbers per arc of A.
+
+    def attend(
+        self,
+        row: Tensor,
+        column: Tensor,
+        x: Tensor,
+        gain: Tensor | None = None,
+        kind: str = "additive",
+        heads: int = 1,
+        slope: float = 1.0,
+        softmax: bool = True,
+        drop: tuple[float, Stream] | None = None,
+    ) -> Tensor:
+        """Ψ x, Ψ the (row softmax of the) scores at A's entries, through the fused kernels.
+
+            additive  s_ij = leaky(row_i + column_j)     row, column  [n_own, heads]
+            dot       s_ij = gain_j ⟨row_i, column_j⟩    row, column  [n_own, heads · d], gain [n_own, heads]
+            x         [n_own, heads · out], each head's columns beside each other; so is the result
+            drop      (p, stream): share of the arcs left out in each head
+
+        A's own values are not read: `attend` sees where A has entries.
+        """
+        if kind not in ("additive", "dot"):
+            raise unknown("attention", kind, ["additive", "dot"])
+        for name, t in (("row", row), ("column", column), ("x", x)):
+            if t.dim() != 2 or t.shape[1] % heads:
+                raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
+        if kind == "additive" and not row.shape[1] == column.shape[1] == heads:
+            raise ValueError(
+                f"additive scores have {heads} columns, not {row.shape[1]} and {column.shape[1]}"
+            )
+        if gain is not None and (kind != "dot" or gain.shape[1] != heads):
+            raise ValueError(
+                f"a gain is [n, {heads}] and for dot products, not {tuple(gain.shape)} for {kind}"
+            )
+        if row.shape[1] != column.shape[1]:
+            raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
+        dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
+        return Attend.apply(row, column, x, gain, self.plan, Attention(kind, heads, slope, softmax, dropped))
+
+    def spread(self, x: Tensor, side: str) -> Tensor:
+        """e[arc] = x[i] (side "row") or x[j] (side "column"). [n_own, h] → [arcs, h]."""
+        return edges.spread(self.plan, x, side)
+
+    def dots(self, x: Tensor, y: Tensor, heads: int = 1) -> Tensor:
+        """e[arc, h] = ⟨x[i], y[j]⟩ in head h. [n_own, heads · d], twice → [arcs, heads]."""
+        return edges.Dots.apply(x, y, self.plan, heads)
+
+    def sum_arcs(self, e: Tensor) -> Tensor:
+        """y[i] = Σ over the arcs of row i of e[arc]. [arcs, h] → [n_own, h]."""
+        return edges.sum_arcs(self.plan, e)
+
+    def softmax_arcs(self, e: Tensor) -> Tensor:
+        """Softmax over the arcs of each row. [arcs, h] → [arcs, h]."""
+        return edges.Softmax.apply(e, self.plan)
+
+    def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
+        """y[i] = ⊕ over the arcs of row i of e[arc] x[j]. [arcs, heads], [n_own, heads · w] → the latter."""
+        if reduce in ("max", "min"):
+            return edges.WeighExtremum.apply(e, x, self.plan, reduce == "max")
+        if reduce not in ("sum", "mean"):
+            raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
+        y = edges.Weigh.apply(e, x, self.plan)
+        return y if reduce == "sum" else y / self._degrees().clamp(min=1).to(y.dtype)
+
+    def drop_arcs(self, e: Tensor, p: float, stream: Stream) -> Tensor:
+        """keep ∘ e / (1 − p): the mask depends on the stream, both vertices and the head alone."""
+        return e if p == 0 else edges.drop_arcs(self.plan, e, p, stream.key)
+
+    def number(self, x: Tensor) -> Tensor:
+        """A weight [heads] or [] among numbers per arc: counted once, though a feature line has f of it."""
+        ranks = self.grid.feature
+        return x if ranks == 1 or not x.requires_grad else edges.Number.apply(x, ranks)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every entry of A is 1."""
+        return all(a.values is None for a in self.plan.matrices)
+
+    def values(self, dtype: torch.dtype) -> Tensor:
+        """A's own values, [arcs, 1]."""
+        return edges.values_of(self.plan, dtype)
+
     def _degrees(self) -> Tensor:
         """Entries of each own row, [n_own, 1], whoever holds them."""
         if self._counts is None:
@@ -127,7 +233,7 @@ class DistributedGraph:
             for j in range(len(self.plan.matrices)):
                 a = self.plan.matrix(j)
                 plain.append(CSR(a.indptr, a.indices, None, a.shape))
-            plan = Plan(self.plan.columns, self.plan.row, self.plan.inner, plain, self.plan.names)
+            plan = dataclasses.replace(self.plan, matrices=plain)
             # One column would leave feature ranks without any.
             width = self.grid.feature
             self._counts = plan.forward(torch.ones(self.rows.numel(), width, dtype=torch.float64))[:, :1]
@@ -156,15 +262,16 @@ class DistributedGraph:
         self, widths: Sequence[int], forward: bool = True, backward: bool = True, winners: bool = False
     ) -> Volume:
         """Words and messages that this rank receives for one propagation at each of these widths."""
+        kind = "extremum" if winners else "propagate"
+        return self.predict_moves([Move(kind, width) for width in widths], forward, backward)
+
+    def predict_moves(self, moves: Sequence[Move], forward: bool = True, backward: bool = True) -> Volume:
+        """Words and messages that this rank receives for these moves (`Model.moves`), by closed formulas."""
         row, inner = (_line(exchange) for exchange in (self.plan.row, self.plan.inner))
-        total = Volume()
-        for width in widths:
-            for _ in range(forward + backward):
-                total = total + self._adjacency()
-            total = total + propagation(
-                self.blocks, self.comm.rank, width, row, inner, forward, backward, winners
-            )
-        return total
+        count = Count(self.blocks, self.comm.rank, row, inner, edges.arcs_of(self.plan), self._adjacency())
+        for move in moves:
+            count_move(count, move, forward, backward)
+        return count.volume
 
     def _adjacency(self) -> Volume:
         """What one product, forward or backward, gathers of A where that lies in slices."""
@@ -226,6 +333,8 @@ def _plan(
         pieces = [r.numel() for r in rows_written]
         row = (written.cumsum(0) - 1)[row]
     total = sum(pieces)
+    row_names = blocks.order[slab[0] : slab[1]]
+    row_names = row_names if rows_written is None else row_names[written]
 
     index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
     matrices: list[CSR | Sliced] = []
@@ -253,4 +362,5 @@ def _plan(
         Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
         matrices,
         names,
+        row_names,
     )

@@ -71,31 +71,36 @@ class Exchange:
         self.need_sizes = [self.sizes[me] if p == me else c for p, c in enumerate(counts)]
         self.give_sizes = [self.sizes[me] if p == me else c for p, c in enumerate(asked)]
 
-    def gather(self, x: Tensor, phase: str = "gather") -> Iterator[tuple[int, Tensor]]:
+    def gather(
+        self, x: Tensor, phase: str = "gather", mirror: bool = False, tag: int = 0
+    ) -> Iterator[tuple[int, Tensor]]:
         """(p, rows of p's block that this rank reads), own block first; the next block travels meanwhile.
 
-            x      [own rows, w]
-            block  [need_sizes[p], w], valid until the next one is asked for
+            x       [own rows, w]
+            block   [need_sizes[p], w], valid until the next one is asked for
+            mirror  blocks come in the order in which `merge` asks for parts: for both at once
 
         *post the first two, hand out the own block, then: wait, post the next, hand out*
         """
+        stages = [(source, target) for target, source in self._stages] if mirror else self._stages
         width = x.shape[1]
-        largest = max((self.need_sizes[source] for _, source in self._stages), default=0)
-        buffers = [empty(largest, width, like=x) for _ in range(min(2, len(self._stages)))]
+        largest = max((self.need_sizes[source] for _, source in stages), default=0)
+        buffers = [empty(largest, width, like=x) for _ in range(min(2, len(stages)))]
         under_way: list[tuple[Request, Request]] = []
 
         def post(stage: int) -> None:
-            if stage == len(under_way) < len(self._stages):
-                target, source = self._stages[stage]
-                take = self.comm.irecv(buffers[stage % 2][: self.need_sizes[source]], source, phase=phase)
+            if stage == len(under_way) < len(stages):
+                target, source = stages[stage]
+                room = buffers[stage % 2][: self.need_sizes[source]]
+                take = self.comm.irecv(room, source, tag=tag, phase=phase)
                 packed = x if self.give is None else pack_rows(x, self.give[target])
-                under_way.append((take, self.comm.isend(packed, target, phase=phase)))
+                under_way.append((take, self.comm.isend(packed, target, tag=tag, phase=phase)))
 
         if self.overlap:
             post(0)
             post(1)
         yield self.comm.rank, x
-        for stage, (_, source) in enumerate(self._stages):
+        for stage, (_, source) in enumerate(stages):
             post(stage)
             take, give = under_way[stage]
             yield source, take.wait()
@@ -111,13 +116,7 @@ class Exchange:
         result      [own rows, w]
         """
 
-        def add(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
-            if at is None:
-                own[0].add_(incoming[0])
-            else:
-                add_rows_(own[0], at, incoming[0])
-
-        return self.merge(lambda p: (partial(p),), add, phase)[0]
+        return self.merge(lambda p: (partial(p),), add_up, phase)[0]
 
     def merge(
         self,
@@ -162,3 +161,21 @@ class Exchange:
                 post(stage)
             take(stage)
         return own
+
+
+def add_up(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
+    """`absorb` of a sum: every part that came is added to the own one, at its rows."""
+    for whole, part in zip(own, incoming, strict=True):
+        if at is None:
+            whole.add_(part)
+        else:
+            add_rows_(whole, at, part)
+
+
+def gather_together(
+    exchange: Exchange, tensors: Sequence[Tensor], mirror: bool = False
+) -> Iterator[tuple[int, list[Tensor]]]:
+    """`gather` of several tensors in step: (p, [p's rows of each])."""
+    streams = [exchange.gather(x, mirror=mirror, tag=8 + t) for t, x in enumerate(tensors)]
+    for found in zip(*streams, strict=True):
+        yield found[0][0], [block for _, block in found]

@@ -14,6 +14,7 @@ Dense: R = |I_i| and C_j = |U(j,k)|. Sparse: only rows that A(i,k) writes and co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,21 @@ class Columns:
             out[:, begin : begin + c] = part.view(own, c)
         return out
 
+    def share(self, h: Tensor) -> Tensor:
+        """Complete rows of the whole line: [|V(i,k,f)|, w] → [|U(i,k)|, w]."""
+        return h if self.comm.size == 1 else self.comm.all_gather(h.contiguous(), self.rows, phase="split")
+
+    def own(self, x: Tensor) -> Tensor:
+        """This rank's rows of what the line shares: [|U(i,k)|, w] → [|V(i,k,f)|, w]."""
+        if self.comm.size == 1:
+            return x
+        begin = sum(self.rows[: self.comm.rank])
+        return x[begin : begin + self.rows[self.comm.rank]].clone()
+
+    def first(self, width: int) -> int:
+        """Where this rank's columns C_f begin."""
+        return starts(self.blocks.columns(width))[self.comm.rank]
+
 
 class Sliced:
     """A_j cut by rows among the ranks (i, k, ·), who would all hold the same; whole for one product.
@@ -113,6 +129,8 @@ class Plan:
     """A_j for every slab j: [R, C_j]."""
     names: list[Tensor]
     """The vertices that A_j's columns stand for, for the winners of max and min."""
+    row_names: Tensor
+    """The vertices that the rows of T stand for, [R]."""
 
     @property
     def pieces(self) -> list[int]:
@@ -135,12 +153,12 @@ class Plan:
             else:
                 multiply(a, block, a.values, out=total, accumulate=True)
         assert total is not None
-        y = self.inner.reduce(self._piece_of(total))
+        y = self.inner.reduce(self.piece_of(total))
         return self.columns.join(y, h.shape[1])
 
     def backward(self, dy: Tensor) -> Tensor:
         """dh_own = (Aᵀ dy)_own."""
-        g = self._whole(self.columns.split(dy))
+        g = self.whole(self.columns.split(dy))
 
         def partial(j: int) -> Tensor:
             t = self.matrix(j).T
@@ -149,18 +167,18 @@ class Plan:
         dx = self.row.reduce(partial)
         return self.columns.join(dx, dy.shape[1])
 
-    def _piece_of(self, total: Tensor) -> Any:
+    def piece_of(self, total: Tensor) -> Any:
         """T's rows for rank p of the inner line; the own ones as memory that may be written and returned."""
         parts = total.split(self.pieces)
 
         def partial(p: int) -> Tensor:
             if len(parts) == 1:
                 return total
-            return _copy(parts[p]) if p == self.inner.comm.rank else parts[p]
+            return copy(parts[p]) if p == self.inner.comm.rank else parts[p]
 
         return partial
 
-    def _whole(self, g: Tensor) -> Tensor:
+    def whole(self, g: Tensor) -> Tensor:
         """G [R, |C_f|]: the rows of the whole inner line that this rank's A has."""
         if self.inner.comm.size == 1:
             return g
@@ -172,11 +190,15 @@ class Plan:
 
     def forward_extremum(self, h: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
         """(y_own, winners): the largest or smallest neighbour, and who it was, [|U(i,k)|, |C_f|]."""
-        x = self.columns.split(h)
+        y, winner = self.best(self.columns.split(h), None, largest)
+        return self.columns.join(y, h.shape[1]), winner
+
+    def best(self, x: Tensor, values: Sequence[Tensor] | None, largest: bool) -> tuple[Tensor, Tensor]:
+        """(y, winners) of U(i,k) and C_f; `values` per A_j stand in for A's own."""
         best: tuple[Tensor, Tensor] | None = None
         for j, block in self.row.gather(x):
             a = self.matrix(j)
-            y, arg = extremum(a, block, a.values, largest)
+            y, arg = extremum(a, block, a.values if values is None else values[j], largest)
             # -1, where the row is empty, stays; else the local column becomes the vertex it stands for.
             names = self.names[j]
             named = torch.where(arg < 0, arg, names[arg.clamp(min=0).long()]) if names.numel() else arg
@@ -185,17 +207,17 @@ class Plan:
             else:
                 _take_better(best, None, (y, named), largest)
         assert best is not None
-        values, winners = (t.split(self.pieces) for t in best)
+        found, winners = (t.split(self.pieces) for t in best)
         me = self.inner.comm.rank
         y, winner = self.inner.merge(
-            lambda p: (_copy(values[p]), _copy(winners[p])) if p == me else (values[p], winners[p]),
+            lambda p: (copy(found[p]), copy(winners[p])) if p == me else (found[p], winners[p]),
             lambda own, at, incoming: _take_better(own, at, incoming, largest),
         )
-        return self.columns.join(y, h.shape[1]), winner
+        return y, winner
 
     def backward_extremum(self, dy: Tensor, winner: Tensor) -> Tensor:
-        g = self._whole(self.columns.split(dy))
-        arg = self._whole(winner)
+        g = self.whole(self.columns.split(dy))
+        arg = self.whole(winner)
 
         def partial(j: int) -> Tensor:
             t = self.matrix(j).T
@@ -205,7 +227,7 @@ class Plan:
         return self.columns.join(dx, dy.shape[1])
 
 
-def _copy(x: Tensor) -> Tensor:
+def copy(x: Tensor) -> Tensor:
     return empty(*x.shape, like=x).copy_(x)
 
 

@@ -102,9 +102,11 @@ def read_normalised(
         total = _row_sums(arcs, vertices.numel())
         scale = torch.where(total != 0, 1 / total, 0.0)[arcs.row]
         return Arcs(arcs.row, arcs.vertex, scale if arcs.value is None else scale * arcs.value.double())
-    if how != "gcn":
-        raise unknown("normalisation", how, ["gcn", "mean", "none"])
+    if how not in ("gcn", "loops"):
+        raise unknown("normalisation", how, ["gcn", "mean", "none", "loops"])
     arcs = with_loops(arcs, vertices)
+    if how == "loops":
+        return Arcs(arcs.row, arcs.vertex, None)
     total = _row_sums(arcs, vertices.numel())
     root = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
     everywhere = comm.all_gather(root[own[0] : own[1]].contiguous(), sizes, phase="plan")

@@ -142,11 +142,10 @@ class LinkTrainer(Trainer):
         without an encoding, and ranks tell each other their counts.
         """
         epoch = min(2, self.config.train.epochs) if epoch is None else epoch
-        total = self._summed("loss", 2)
+        total, moves = self._summed("loss", 2), self.model.moves(self.A.plain)
         for number in range(self.pairs.steps):
             total = total + self._predict_fetch(self.pairs.batch(epoch, number))
-            for move in self.model.moves():
-                total = total + self.A.predict([move.width], backward=move.backward, winners=move.winners)
+            total = total + self.A.predict_moves(moves)
             total = total + self._summed("grad", self._gradient_words())
         return total
 

@@ -266,9 +266,7 @@ class Trainer:
 
     def predict(self) -> Volume:
         """What this rank receives in one steady epoch, by closed formulas: words and messages per phase."""
-        total = Volume()
-        for move in self.model.moves():
-            total = total + self.A.predict([move.width], backward=move.backward, winners=move.winners)
+        total = self.A.predict_moves(self.model.moves(self.A.plain))
         return total + self._summed("grad", self._gradient_words()) + self._summed("loss", 2)
 
     def _gradient_words(self) -> int:

@@ -1,0 +1,289 @@
+"""Attention over the arcs of one sparse block: scores, row softmax and weighted sum in one pass.
+
+    s[e,h]   the score of arc e = (i, j) in head h (`Scores`)
+    p[e,h]   s itself, or softmax over the arcs of row i
+    y[i,c]   Σ over e of keep[e,h] p[e,h] x[j,c],  h = (first + c) // dim the head of column c
+
+Columns are grouped by head, head 0 first. A block may hold only columns first … first + w of them: a rank of
+the feature axis. A row's softmax may run over several blocks, one after the other: `state` carries its
+maximum and sum. No autograd here: `weft.parallel.attend` calls both directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import native
+from .csr import CSR
+from .dropout import _threshold, philox
+from .memory import empty
+from .meter import metered
+
+_KINDS = {"given": 0, "additive": 1, "dot": 2}
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Dropout of arcs: keep[e,h] = 1/(1 − p) or 0, a function of (key, vertex i, vertex j, h) alone."""
+
+    p: float
+    key: int
+    row_names: Tensor | None = None
+    """[rows] int64: the vertex of each row; None: row i is vertex i."""
+    column_names: Tensor | None = None
+
+    def factors(self, a: CSR, heads: int, dtype: torch.dtype) -> Tensor:
+        """keep, [arcs, heads]."""
+        i, j = a.row_of, a.indices.long()
+        i = i if self.row_names is None else self.row_names[i]
+        j = j if self.column_names is None else self.column_names[j]
+        words = []
+        for group in range((heads + 3) // 4):
+            counter = (j & 0xFFFFFFFF, i & 0xFFFFFFFF, i >> 32, (1 + group) ^ ((j >> 32) << 16))
+            words += list(philox(counter, self.key))
+        keep = torch.stack(words[:heads], 1) >= _threshold(self.p)
+        return keep.to(dtype) / (1 - self.p)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How arc (i, j) is scored in each head.
+
+    given      s[e,h] = given[e,h]
+    additive   s[e,h] = leaky(row[i,h] + column[j,h]),     leaky(t) = t or slope·t where t ≤ 0
+    dot        s[e,h] = gain[j,h] ⟨row[i,h,:], column[j,h,:]⟩
+
+    row     [rows, heads]     (dot: [rows, heads · d])
+    column  [columns, heads]  (dot: [columns, heads · d])
+    gain    [columns, heads]  or None: 1
+    given   [arcs, heads]
+    """
+
+    kind: str
+    heads: int = 1
+    row: Tensor | None = None
+    column: Tensor | None = None
+    given: Tensor | None = None
+    slope: float = 1.0
+    softmax: bool = True
+    drop: Drop | None = None
+    gain: Tensor | None = None
+
+    @property
+    def inner(self) -> int:
+        """Columns per head of a dot product."""
+        return self.row.shape[1] // self.heads if self.kind == "dot" and self.row is not None else 0
+
+    def of(self, a: CSR) -> Tensor:
+        """s, [arcs, heads], before softmax and dropout."""
+        if self.given is not None:
+            return self.given
+        assert self.row is not None
+        assert self.column is not None
+        if self.kind == "dot":
+            s = sddmm_heads(a, self.row, self.column, 0, max(self.inner, 1), self.heads)
+            return s if self.gain is None else s * self.gain[a.indices.long()]
+        t = self.row[a.row_of] + self.column[a.indices.long()]
+        return torch.where(t > 0, t, t * self.slope)
+
+    def _native(self, permutation: Tensor | None = None) -> object:
+        assert native.extension is not None
+        out = native.extension.Scores()
+        out.kind, out.heads, out.softmax = _KINDS[self.kind], self.heads, self.softmax
+        out.given, out.permutation = native.address(self.given), native.address(permutation)
+        out.row, out.column = native.address(self.row), native.address(self.column)
+        out.row_stride = 0 if self.row is None else self.row.shape[1]
+        out.inner, out.slope, out.gain = self.inner, self.slope, native.address(self.gain)
+        if self.drop is not None and self.drop.p > 0:
+            out.threshold, out.scale = _threshold(self.drop.p), 1 / (1 - self.drop.p)
+            out.key = self.drop.key
+            out.row_names = native.address(self.drop.row_names)
+            out.column_names = native.address(self.drop.column_names)
+        return out
+
+
+def _served(a: CSR, x: Tensor, *more: Tensor | None) -> bool:
+    return native.served(x, a.indices, *more) and x.is_floating_point()
+
+
+def _head_of(width: int, first: int, dim: int, device: torch.device) -> Tensor:
+    return torch.div(torch.arange(first, first + width, device=device), max(dim, 1), rounding_mode="floor")
+
+
+@metered("attend")
+def attend(
+    a: CSR,
+    scores: Scores,
+    x: Tensor,
+    dim: int,
+    first: int = 0,
+    out: Tensor | None = None,
+    state: Tensor | None = None,
+    finish: bool = True,
+    permutation: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """(y, state): y[i,c] = Σ over e of keep[e,h] p[e,h] x[j,c]; row by row, nothing kept per arc.
+
+        x      [columns, w]    columns first … first + w − 1 of heads · dim
+        y      [rows, w]       rows without arcs are 0
+        state  [rows, 2·heads] softmax: maximum and sum of exp(s − maximum); None without softmax
+
+    Blocks of one row after the other: hand y and state of the last call in as `out` and `state`, and
+    `finish` with the last: only then y is divided by the sum.
+
+    >>> a = CSR(torch.tensor([0, 2]), torch.tensor([0, 1]), None, (1, 2))
+    >>> scores = Scores("additive", row=torch.zeros(1, 1), column=torch.tensor([[5.], [5.]]))
+    >>> attend(a, scores, torch.tensor([[1., 2.], [3., 4.]]), dim=2)[0]
+    tensor([[2., 3.]])
+    """
+    rows, width, heads = a.shape[0], x.shape[1], scores.heads
+    begin = out is None
+    if out is None:
+        out = empty(rows, width, like=x)
+        state = empty(rows, 2 * heads, like=x) if scores.softmax else None
+    if _served(a, x, scores.row, scores.column, scores.given):
+        native.kernel("attend", x, a.indices)(
+            rows, *map(native.address, (a.indptr, a.indices)), scores._native(permutation), native.address(x),
+            width, first, max(dim, 1), native.address(state), native.address(out), begin, finish,
+            native.threads((a.arcs + rows) * max(width, heads)),
+        )  # fmt: skip
+        return out, state
+    s = scores.of(a)
+    s = s if permutation is None else s[permutation]
+    p = s
+    if begin:
+        out.zero_()
+    head = _head_of(width, first, dim, x.device)
+    if state is not None:
+        old, total = (
+            (torch.full_like(state[:, :heads], -torch.inf), torch.zeros_like(state[:, heads:]))
+            if begin
+            else state.split(heads, 1)
+        )
+        most = old.scatter_reduce(0, a.row_of[:, None].expand(-1, heads), s, "amax")
+        factor = torch.where(most == old, 1.0, torch.exp(old - most))
+        p = torch.exp(s - most[a.row_of])
+        total = (total * factor).index_add(0, a.row_of, p)
+        out.mul_(factor[:, head])
+        state = torch.cat([most, total], 1)
+    if scores.drop is not None and scores.drop.p > 0:
+        p = p * scores.drop.factors(a, heads, x.dtype)
+    out.index_add_(0, a.row_of, p[:, head] * x[a.indices.long()])
+    if state is not None and finish:
+        out.mul_(inverse(state[:, heads:])[:, head])
+    return out, state
+
+
+def inverse(total: Tensor) -> Tensor:
+    """1 / total, and 0 for rows without arcs."""
+    return torch.where(total == 0, 0.0, 1 / total)
+
+
+def log_sum(state: Tensor) -> Tensor:
+    """log Σ exp(s) of each row, [rows, heads], from a finished state; +∞ for rows without arcs."""
+    most, total = state.chunk(2, 1)
+    return torch.where(total == 0, torch.inf, most + total.log())
+
+
+@metered("attend")
+def attend_backward(
+    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor, dim: int
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """(dx, dcolumn, dgain, ds) of a finished `attend` of additive or dot scores, in one walk over Aᵀ.
+
+        stat   [rows, 2·heads]  log Σ exp(s), and Σ_c dy[i,c] y[i,c] over the head's columns
+        dp     = keep ∘ ⟨dy[i], x[j]⟩                      ds = p ∘ (dp − stat)      (no softmax: ds = dp)
+        dx[j]  = Σ_i keep p dy[i]
+        dcolumn  additive: Σ_i ds · leaky'                 dot: Σ_i ds · gain[j] row[i]
+        dgain  Σ_i ds ⟨row[i], column[j]⟩;  None without a gain
+        ds     [arcs, heads], in A's order: of the sum row + column, or of the dot product
+
+    Where dot's keys are the values (column is x), dcolumn is added into dx, and both are the same tensor.
+    """
+    rows, width, heads = a.shape[0], x.shape[1], scores.heads
+    assert scores.row is not None
+    assert scores.column is not None
+    together = scores.column is x
+    if _served(a, x, scores.row, scores.column, dy, stat):
+        t = a.T
+        dx = empty(a.shape[1], width, like=x)
+        dcolumn = dx if together else empty(*scores.column.shape, like=x)
+        dgain = None if scores.gain is None else torch.empty_like(scores.gain)
+        ds = empty(a.arcs, heads, like=x)
+        native.kernel("attend_backward", x, a.indices)(
+            t.shape[0], *map(native.address, (t.indptr, t.indices)), scores._native(a.permutation),
+            *map(native.address, (stat, dy, x)), width, max(dim, 1), native.address(dx),
+            *map(native.address, (dcolumn, dgain, ds)), native.threads((a.arcs + rows) * max(width, heads)),
+        )  # fmt: skip
+        return dx, dcolumn, dgain, ds
+    i, j = a.row_of, a.indices.long()
+    p, ds = scores.of(a), sddmm_heads(a, dy, x, 0, dim, heads)
+    keep = dgain = None
+    if scores.drop is not None and scores.drop.p > 0:
+        keep = scores.drop.factors(a, heads, x.dtype)
+        ds = ds * keep
+    if scores.softmax:
+        p = torch.exp(p - stat[i, :heads])
+        ds = p * (ds - stat[i, heads:])
+    if scores.kind == "additive":
+        ds = torch.where(scores.row[i] + scores.column[j] > 0, ds, ds * scores.slope)
+        dcolumn = torch.zeros_like(scores.column).index_add_(0, j, ds)
+    else:
+        if scores.gain is not None:
+            plain = sddmm_heads(a, scores.row, scores.column, 0, max(scores.inner, 1), heads)
+            dgain = torch.zeros_like(scores.gain).index_add_(0, j, ds * plain)
+            ds = ds * scores.gain[j]
+        key = ds.repeat_interleave(max(scores.inner, 1), 1)[:, : scores.row.shape[1]]
+        dcolumn = torch.zeros_like(scores.column).index_add_(0, j, key * scores.row[i])
+    p = p if keep is None else p * keep
+    dx = torch.zeros_like(x).index_add_(0, j, p[:, _head_of(width, 0, dim, x.device)] * dy[i])
+    if together:
+        dx = dcolumn = dx.add_(dcolumn)
+    return dx, dcolumn, dgain, ds
+
+
+@metered("sddmm")
+def sddmm_heads(a: CSR, left: Tensor, right: Tensor, first: int, dim: int, heads: int) -> Tensor:
+    """out[e,h] = ⟨left[i], right[j]⟩ over the columns of head h. [rows, w], [columns, w] → [arcs, heads].
+
+    >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
+    >>> sddmm_heads(a, torch.tensor([[1., 2., 3., 4.]]), torch.ones(1, 4), first=0, dim=2, heads=2)
+    tensor([[3., 7.]])
+    """
+    width = left.shape[1]
+    if _served(a, left, right):
+        left, right = left.contiguous(), right.contiguous()
+        out = empty(a.arcs, heads, like=left)
+        native.kernel("sddmm_heads", left, a.indices)(
+            a.shape[0], *map(native.address, (a.indptr, a.indices, left, right)), width, first, max(dim, 1),
+            heads, native.address(out), native.threads(a.arcs * max(width, heads)),
+        )  # fmt: skip
+        return out
+    head = _head_of(width, first, dim, left.device)
+    products = left[a.row_of] * right[a.indices.long()]
+    return products.new_zeros(a.arcs, heads).index_add_(1, head, products)
+
+
+def weigh(
+    a: CSR,
+    values: Tensor,
+    x: Tensor,
+    dim: int,
+    first: int = 0,
+    out: Tensor | None = None,
+    permutation: Tensor | None = None,
+) -> Tensor:
+    """y[i,c] (+)= Σ over e of values[e,h] x[j,c], h the head of column c; added to `out` where given.
+
+        values       [arcs, heads]
+        permutation  [arcs]: arc e's values stand at permutation[e] (for the transpose)
+
+    >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
+    >>> weigh(a, torch.tensor([[2., 3.]]), torch.ones(1, 4), dim=2)
+    tensor([[2., 2., 3., 3.]])
+    """
+    scores = Scores("given", values.shape[1], given=values.contiguous(), softmax=False)
+    return attend(a, scores, x.contiguous(), dim, first, out, permutation=permutation)[0]

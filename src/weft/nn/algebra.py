@@ -1,0 +1,568 @@
+"""Attention as algebra: virtual n×n matrices, sampled where A has entries.
+
+    S   = A * (H @ H.T)                                  vanilla attention
+    S   = A * (H @ H.T) / outer(norms, norms)            AGNN, then softmax(beta * S)
+    Psi = softmax(A * leaky_relu(rep(u) + rep(v).T))     GAT
+    out = Psi @ X                                        [n, w], an ordinary tensor with autograd
+
+Nothing here is n×n. A virtual matrix is a tree of what it is made of; `A * virtual` says where it is seen;
+`@`, `sum` and `aggregate` compute, with numbers per entry of A and no more. The shapes that the fused kernels
+know (dot products, cosines, sums of two vectors under a LeakyReLU, with or without softmax and dropout) run
+through them, and then nothing per entry is kept either. A is a `DistributedGraph`, in one process or on a
+grid of ranks; the formulas are the same.
+
+    H = tall(h)      h [n, w], or [n, heads · w] with heads=…: what stands in H @ H.T
+    rep(u)           u [n] or [n, heads]: the matrix whose columns all are u;  rep(u).T: whose rows all are u
+    outer(u, v)      rep(u) * rep(v).T
+    + - * / **, and torch's elementwise functions (torch.exp, F.leaky_relu, …), entry by entry
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import unknown
+from ..kernels import CSR, Stream
+
+# ---- what an entry (i, j) is made of
+
+
+@dataclass(eq=False, frozen=True)
+class _Rep:
+    """x[i] (side "row") or x[j] (side "column")."""
+
+    x: Tensor
+    side: str
+
+
+@dataclass(eq=False, frozen=True)
+class _Dot:
+    """⟨x[i], y[j]⟩ in each head."""
+
+    x: Tensor
+    y: Tensor
+    heads: int
+
+
+@dataclass(eq=False, frozen=True)
+class _Apply:
+    """An elementwise function of other entries and of numbers."""
+
+    name: str
+    function: Callable[..., Tensor]
+    args: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class _Entries:
+    """a_ij itself."""
+
+
+@dataclass(eq=False, frozen=True)
+class _Softmax:
+    of: Any
+
+
+@dataclass(eq=False, frozen=True)
+class _Drop:
+    of: Any
+    p: float
+    stream: Stream
+
+
+_ELEMENTWISE = frozenset(
+    {
+        "add", "sub", "rsub", "mul", "div", "true_divide", "truediv", "rtruediv", "rdiv", "pow", "rpow",
+        "neg", "negative", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs", "sin", "cos",
+        "tanh", "sigmoid", "relu", "leaky_relu", "elu", "gelu", "silu", "softplus", "selu", "celu", "maximum",
+        "minimum", "clamp", "reciprocal", "sign", "erf", "logaddexp", "atan", "hardtanh",
+    }
+)  # fmt: skip
+_SAME = {"true_divide": "div", "truediv": "div", "negative": "neg"}
+
+
+def _is_entry(x: object) -> bool:
+    return isinstance(x, _Rep | _Dot | _Apply | _Entries | _Softmax | _Drop)
+
+
+class _Expression:
+    """Entry-by-entry arithmetic, shared by virtual and sampled matrices."""
+
+    node: Any
+
+    def _make(self, node: Any, others: tuple[Any, ...]) -> _Expression:
+        raise NotImplementedError
+
+    def _apply(self, name: str, function: Callable[..., Tensor], *args: Any, **options: Any) -> Any:
+        for arg in args:
+            if isinstance(arg, Tall):
+                raise TypeError("H itself is n×w. Only H @ H.T and rep(u) stand beside an n×n matrix.")
+            if isinstance(arg, Tensor) and arg.dim() > 1:
+                raise TypeError(
+                    f"a tensor {tuple(arg.shape)} is no number per entry. Use rep(u), rep(u).T or H @ H.T."
+                )
+        nodes = tuple(a.node if isinstance(a, _Expression) else a for a in args)
+        others = tuple(a for a in args if isinstance(a, _Expression))
+        return self._make(_Apply(_SAME.get(name, name), function, nodes, options), others)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), options: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", str(function)).strip("_")
+        me = next(a for a in args if isinstance(a, _Expression))
+        if name not in _ELEMENTWISE:
+            if name == "matmul" and isinstance(me, Sampled) and args[0] is me:
+                return me @ args[1]
+            raise _needs_all(name, isinstance(me, Sampled))
+        return me._apply(name, function, *args, **(options or {}))
+
+    def __add__(self, other: Any) -> Any:
+        return self._apply("add", torch.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._apply("sub", torch.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._apply("sub", lambda a, b: a - b, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._apply("mul", torch.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        if isinstance(other, CSR) or hasattr(other, "spread"):
+            return _sample(other, self)
+        return self._apply("mul", torch.mul, self, other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._apply("div", torch.div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._apply("div", lambda a, b: a / b, other, self)
+
+    def __pow__(self, power: Any) -> Any:
+        return self._apply("pow", torch.pow, self, power)
+
+    def __neg__(self) -> Any:
+        return self._apply("neg", torch.neg, self)
+
+    def _refuse(self, what: str) -> TypeError:
+        return _needs_all(what, isinstance(self, Sampled))
+
+    def __str__(self) -> str:
+        raise self._refuse("printing")
+
+    def __bool__(self) -> bool:
+        raise self._refuse("a truth value")
+
+    def __len__(self) -> int:
+        raise self._refuse("len")
+
+    def __iter__(self) -> Any:
+        raise self._refuse("a walk over its rows")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise self._refuse("indexing")
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise self._refuse("a numpy array of it")
+
+
+def _needs_all(what: str, sampled: bool) -> TypeError:
+    if sampled:
+        return TypeError(
+            f"{what} is not defined on a sampled matrix. Use S @ X, sum(S), softmax(S) or aggregate(S, X)."
+        )
+    return TypeError(f"{what} would need the whole n×n matrix. Sample it where A has entries first: A * (…).")
+
+
+class Virtual(_Expression):
+    """An n×n matrix that is never made: what each entry (i, j) is computed from."""
+
+    def __init__(self, node: Any):
+        self.node = node
+
+    def _make(self, node: Any, others: tuple[Any, ...]) -> _Expression:
+        sampled = next((o for o in others if isinstance(o, Sampled)), None)
+        return Virtual(node) if sampled is None else sampled._make(node, others)
+
+    @property
+    def T(self) -> Virtual:
+        """The transpose: entry (i, j) becomes (j, i)."""
+        return Virtual(_transposed(self.node))
+
+    def __matmul__(self, other: Any) -> Any:
+        raise self._refuse("a product with it")
+
+    def __rmatmul__(self, other: Any) -> Any:
+        raise self._refuse("a product with it")
+
+    def __repr__(self) -> str:
+        return f"Virtual({_describe(self.node)})"
+
+
+def _transposed(node: Any) -> Any:
+    if isinstance(node, _Rep):
+        return _Rep(node.x, "column" if node.side == "row" else "row")
+    if isinstance(node, _Dot):
+        return _Dot(node.y, node.x, node.heads)
+    if isinstance(node, _Apply):
+        return _Apply(node.name, node.function, tuple(_transposed(a) for a in node.args), node.options)
+    return node
+
+
+def _describe(node: Any) -> str:
+    if isinstance(node, _Rep):
+        return "rep(u)" if node.side == "row" else "rep(u).T"
+    if isinstance(node, _Dot):
+        return "X @ Y.T"
+    if isinstance(node, _Apply):
+        return f"{node.name}({', '.join(_describe(a) for a in node.args)})"
+    if isinstance(node, _Softmax | _Drop):
+        return f"{type(node).__name__.lower().strip('_')}({_describe(node.of)})"
+    return "A" if isinstance(node, _Entries) else f"{node}" if isinstance(node, float | int) else "number"
+
+
+class Tall:
+    """An n×w matrix that may stand in a virtual one: `H @ H.T` is n×n, and never made.
+
+    >>> H = tall(torch.ones(3, 2))
+    >>> H @ H.T
+    Virtual(X @ Y.T)
+    >>> (H @ torch.eye(2)).value.shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, value: Tensor, heads: int = 1):
+        if value.dim() != 2 or value.shape[1] % heads:
+            raise ValueError(f"H must be [n, heads · w] with {heads} heads, not {tuple(value.shape)}")
+        self.value, self.heads = value, heads
+
+    @property
+    def T(self) -> _Transposed:
+        return _Transposed(self)
+
+    @property
+    def norms(self) -> Tensor:
+        """The length of each row, per head: [n, heads]."""
+        n, width = self.value.shape
+        return self.value.view(n, self.heads, width // self.heads).norm(dim=2)
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, _Transposed):
+            x, y = self, other.of
+            if x.value.shape[1] != y.value.shape[1] or x.heads != y.heads:
+                raise ValueError(
+                    f"X @ Y.T needs as many columns and heads on both sides, not {tuple(x.value.shape)} with "
+                    f"{x.heads} and {tuple(y.value.shape)} with {y.heads}"
+                )
+            return Virtual(_Dot(x.value, y.value, x.heads))
+        return Tall(self.value @ other, self.heads)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return other @ self.value
+
+
+class _Transposed:
+    """Yᵀ, waiting for X @ it."""
+
+    def __init__(self, of: Tall):
+        self.of = of
+
+    def __rmatmul__(self, other: Any) -> Any:
+        if isinstance(other, Tensor):
+            return Tall(other, self.of.heads) @ self
+        return NotImplemented
+
+
+class Sampled(_Expression):
+    """A virtual matrix at the entries of A. `S @ X` multiplies, `softmax`, `dropout`, `sum` work on its rows.
+
+    >>> from weft.parallel import DistributedGraph
+    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> S = A * (tall(torch.eye(2)) @ tall(torch.tensor([[1., 2.], [3., 4.]])).T)
+    >>> S @ torch.tensor([[1.], [10.]])
+    tensor([[31.],
+            [ 0.]])
+    """
+
+    def __init__(self, A: Any, node: Any):
+        self.A, self.node = A, node
+
+    def _make(self, node: Any, others: tuple[Any, ...]) -> _Expression:
+        if any(isinstance(o, Sampled) and o.A is not self.A for o in others):
+            raise TypeError("these are sampled at two different matrices. Sample both at the same A.")
+        return Sampled(self.A, node)
+
+    @property
+    def T(self) -> Any:
+        raise TypeError("a sampled matrix has no transpose here. Transpose the virtual one: A * V.T.")
+
+    def values(self) -> Tensor:
+        """The numbers at this rank's entries of A, [entries, heads]."""
+        return _values(self.A, self.node, {})
+
+    def __matmul__(self, x: Any) -> Tensor:
+        """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
+        x = x.value if isinstance(x, Tall) else x
+        fused = _recognise(self.A, self.node, x)
+        return self.A.weigh(_even(self.A, self.values(), x), x) if fused is None else fused
+
+    def aggregate(self, x: Any, reduce: str = "sum") -> Tensor:
+        """⊕ over j of s_ij x[j]: sum, mean, max or min."""
+        if reduce == "sum":
+            return self @ x
+        x = x.value if isinstance(x, Tall) else x
+        return self.A.weigh(_even(self.A, self.values(), x), x, reduce)
+
+    def __repr__(self) -> str:
+        return f"Sampled({_describe(self.node)})"
+
+
+def _even(A: Any, e: Tensor, x: Tensor) -> Tensor:
+    if x.shape[1] % e.shape[1]:
+        raise ValueError(f"S has {e.shape[1]} heads, which do not divide the {x.shape[1]} columns of X")
+    return e
+
+
+def tall(h: Tensor, heads: int = 1) -> Tall:
+    """h [n, w] (or [n, heads · w]) as a matrix that may stand in `H @ H.T`."""
+    return Tall(h, heads)
+
+
+def rep(u: Tensor) -> Virtual:
+    """The n×n matrix whose columns all are u: entry (i, j) is u[i]. u [n], or [n, heads].
+
+    >>> rep(torch.ones(3)).T
+    Virtual(rep(u).T)
+    """
+    if u.dim() not in (1, 2):
+        raise ValueError(f"rep takes [n] or [n, heads], not {tuple(u.shape)}")
+    return Virtual(_Rep(u[:, None] if u.dim() == 1 else u, "row"))
+
+
+def outer(u: Tensor, v: Tensor) -> Virtual:
+    """u vᵀ: entry (i, j) is u[i] v[j].
+
+    >>> outer(torch.ones(3), torch.ones(3))
+    Virtual(mul(rep(u), rep(u).T))
+    """
+    return rep(u) * rep(v).T
+
+
+def leaky_relu(x: Any, slope: float = 0.2) -> Any:
+    """max(x, 0) + slope · min(x, 0), entry by entry."""
+    return F.leaky_relu(x, slope)
+
+
+def exp(x: Any) -> Any:
+    """e^x, entry by entry."""
+    return torch.exp(x)
+
+
+def softmax(s: Sampled) -> Sampled:
+    """Each row's entries to e^s / Σ e^s over the row's entries in A; a row without entries stays empty.
+
+    >>> from weft.parallel import DistributedGraph
+    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> softmax(A * rep(torch.zeros(2))).values().ravel()
+    tensor([0.5000, 0.5000])
+    """
+    return Sampled(_sampled(s, "softmax").A, _Softmax(s.node))
+
+
+def dropout(s: Sampled, p: float, stream: Stream | None) -> Sampled:
+    """Each entry left out with probability p, the others divided by 1 − p; a function of the stream.
+
+    Without a stream, as at inference, s itself.
+    """
+    _sampled(s, "dropout")
+    if not 0 <= p < 1:
+        raise ValueError(f"dropout must lie in [0, 1), not {p}")
+    return s if stream is None or p == 0 else Sampled(s.A, _Drop(s.node, p, stream))
+
+
+def sum(s: Sampled) -> Tensor:
+    """Σ over each row's entries. → [n, heads].
+
+    >>> from weft.parallel import DistributedGraph
+    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> sum(A * rep(torch.tensor([3., 4.])).T).ravel()
+    tensor([7., 0.])
+    """
+    return _sampled(s, "sum").A.sum_arcs(s.values())
+
+
+def aggregate(s: Sampled, x: Any, reduce: str = "sum") -> Tensor:
+    """⊕ over j of s_ij x[j]: sum, mean, max or min. x [n, w] → [n, w]."""
+    if reduce not in ("sum", "mean", "max", "min"):
+        raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
+    return _sampled(s, "aggregate").aggregate(x, reduce)
+
+
+def _sampled(s: Any, what: str) -> Sampled:
+    if not isinstance(s, Sampled):
+        raise _needs_all(what, sampled=False)
+    return s
+
+
+def _sample(A: Any, expression: Any) -> Sampled:
+    if isinstance(expression, Sampled):
+        raise TypeError("this is sampled already. Multiply by A once.")
+    if isinstance(A, CSR):
+        raise TypeError("A is a bare matrix. Use DistributedGraph.local(A): it answers what attention asks.")
+    return Sampled(A, _Apply("mul", torch.mul, (_Entries(), expression.node)))
+
+
+# ---- entry by entry
+
+
+def _values(A: Any, node: Any, known: dict[Any, Any]) -> Tensor:
+    found = _evaluate(A, node, known)
+    if not isinstance(found, Tensor) or found.dim() < 2:
+        likes = [v.dtype for v in known.values() if isinstance(v, Tensor)] or [torch.get_default_dtype()]
+        found = A.values(found.dtype if isinstance(found, Tensor) else likes[0]) * found
+    return found
+
+
+def _evaluate(A: Any, node: Any, known: dict[Any, Any]) -> Any:
+    """The numbers of a node at A's entries, [entries, heads]; what occurs twice is computed once."""
+    if not _is_entry(node):
+        return node
+    key = (id(node.x), node.side) if isinstance(node, _Rep) else id(node)
+    if key not in known:
+        known[key] = _compute(A, node, known)
+    return known[key]
+
+
+def _compute(A: Any, node: Any, known: dict[Any, Any]) -> Any:
+    if isinstance(node, _Rep):
+        return A.spread(node.x, node.side)
+    if isinstance(node, _Dot):
+        return A.dots(node.x, node.y, node.heads)
+    if isinstance(node, _Entries):
+        return 1.0 if A.plain else A.values(torch.get_default_dtype())
+    if isinstance(node, _Softmax):
+        return A.softmax_arcs(_values(A, node.of, known))
+    if isinstance(node, _Drop):
+        return A.drop_arcs(_values(A, node.of, known), node.p, node.stream)
+    args = [A.number(a) if isinstance(a, Tensor) else _evaluate(A, a, known) for a in node.args]
+    if not any(isinstance(a, Tensor) for a in args):  # numbers alone: torch's functions want a tensor
+        args[0] = torch.tensor(args[0])
+    if node.name == "mul" and isinstance(node.args[0], _Entries):
+        args = [args[0].to(args[1].dtype) if isinstance(args[0], Tensor) else args[0], *args[1:]]
+        return args[1] if isinstance(args[0], float) else torch.mul(*args)
+    return node.function(*args, **node.options)
+
+
+# ---- the shapes that the fused kernels know
+
+
+@dataclass
+class _Factors:
+    """A product, taken apart: dots and others above the line, vectors and numbers above or below it."""
+
+    dots: list[_Dot] = field(default_factory=list)
+    vectors: list[tuple[_Rep, bool]] = field(default_factory=list)
+    numbers: list[tuple[Any, bool]] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+    fits: bool = True
+
+
+def _factors(node: Any, plain: bool, above: bool = True, found: _Factors | None = None) -> _Factors:
+    found = _Factors() if found is None else found
+    if isinstance(node, _Apply) and node.name == "mul":
+        for arg in node.args:
+            _factors(arg, plain, above, found)
+    elif isinstance(node, _Apply) and node.name == "div" and not node.options:
+        _factors(node.args[0], plain, above, found)
+        _factors(node.args[1], plain, not above, found)
+    elif isinstance(node, _Apply) and node.name == "neg":
+        found.numbers.append((-1.0, True))
+        _factors(node.args[0], plain, above, found)
+    elif isinstance(node, _Entries):
+        found.fits &= plain
+    elif isinstance(node, _Rep):
+        found.vectors.append((node, above))
+    elif isinstance(node, _Dot) and above:
+        found.dots.append(node)
+    elif not _is_entry(node):
+        found.numbers.append((node, above))
+    else:
+        found.others.append(node)
+    return found
+
+
+def _recognise(A: Any, node: Any, x: Tensor) -> Tensor | None:
+    """Ψ x through the fused kernels, where Ψ has one of their shapes."""
+    drop = None
+    if isinstance(node, _Drop):
+        drop, node = (node.p, node.stream), node.of
+    softmax = isinstance(node, _Softmax)
+    node = node.of if softmax else node
+    found = _factors(node, A.plain)
+    if not found.fits:
+        return None
+    if len(found.dots) == 1 and not found.others:
+        return _dot(A, found, x, softmax, drop)
+    if len(found.others) == 1 and not (found.dots or found.vectors or found.numbers):
+        return _additive(A, found.others[0], x, softmax, drop)
+    return None
+
+
+def _dot(A: Any, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
+    """Vectors on the row side and numbers scale the row operand; those on the column side are the gain."""
+    dot = found.dots[0]
+    heads = dot.heads
+    if x.shape[1] % heads:
+        return None
+    scale: Any = None
+    gain: Any = None
+    for vector, above in found.vectors:
+        if vector.x.shape[1] not in (1, heads):
+            return None
+        factor = vector.x if above else 1 / vector.x
+        if vector.side == "row":
+            scale = factor if scale is None else scale * factor
+        else:
+            gain = factor if gain is None else gain * factor
+    for number, above in found.numbers:
+        if isinstance(number, Tensor) and number.numel() not in (1, heads):
+            return None
+        factor = number if above else 1 / number
+        scale = factor if scale is None else scale * factor
+    row = dot.x
+    if scale is not None:
+        n, width = row.shape
+        scale = scale[..., None] if isinstance(scale, Tensor) and scale.dim() else scale
+        row = (row.view(n, heads, width // heads) * scale).reshape(n, width)
+    if gain is not None and gain.shape[1] != heads:
+        gain = gain.expand(-1, heads)
+    return A.attend(row, dot.y, x, gain, kind="dot", heads=heads, softmax=softmax, drop=drop)
+
+
+def _additive(A: Any, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
+    slope = 1.0
+    if isinstance(node, _Apply) and node.name == "leaky_relu":
+        names = dict(zip(("input", "negative_slope", "inplace"), node.args, strict=False)) | node.options
+        slope, node = names.get("negative_slope", 0.01), names["input"]
+        if not isinstance(slope, float | int) or slope < 0:
+            return None
+    if not (isinstance(node, _Apply) and node.name == "add" and not node.options and len(node.args) == 2):
+        return None
+    sides = {a.side: a.x for a in node.args if isinstance(a, _Rep)}
+    if len(sides) != 2:
+        return None
+    heads = max(u.shape[1] for u in sides.values())
+    if any(u.shape[1] not in (1, heads) for u in sides.values()) or x.shape[1] % heads:
+        return None
+    row, column = (sides[side].expand(-1, heads) for side in ("row", "column"))
+    return A.attend(row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop)

@@ -1,0 +1,130 @@
+"""Attention layers, written in the algebra of `weft.nn.algebra`. A holds the pattern with self-loops.
+
+A layer that draws random numbers (dropout of arcs) says so with `noisy = True` and takes their stream.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..kernels import Stream, linear
+from .adjacency import Adjacency
+from .algebra import dropout, leaky_relu, outer, rep, softmax, tall
+
+
+def _weight(inputs: int, outputs: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(inputs, outputs)))
+
+
+class VALayer(nn.Module):
+    """h' = (A ∘ h hᵀ) h W + b: vanilla attention, scores are dot products, no softmax (Besta et al.).
+
+    To keep sums of long rows in range, h is scaled to unit length on average: h / √width.
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import DistributedGraph
+    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> VALayer(3, 5)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    noisy = True
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
+        super().__init__()
+        self.drop = drop
+        self.weight = _weight(inputs, outputs)
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
+        H = tall(h)
+        S = A * (H @ H.T)
+        return linear(dropout(S, self.drop, stream) @ H, self.weight, self.bias)
+
+
+class AGNNLayer(nn.Module):
+    """h' = softmax(β cos(h, h) at A) h W + b, β learned (Thekumparampil et al.).
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import DistributedGraph
+    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> AGNNLayer(3, 5)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    noisy = True
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
+        super().__init__()
+        self.drop = drop
+        self.beta = nn.Parameter(torch.ones(()))
+        self.weight = _weight(inputs, outputs)
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
+        H = tall(h)
+        norms = H.norms.clamp(min=1e-12)  # a row of zeros has cosine 0 with everything
+        S = A * (H @ H.T) / outer(norms, norms)
+        Psi = dropout(softmax(self.beta * S), self.drop, stream)
+        return linear(Psi @ H, self.weight, self.bias)
+
+
+class GATLayer(nn.Module):
+    """h' = softmax(leaky(u 1ᵀ + 1 vᵀ) at A) z + b, z = h W, u = z a₁, v = z a₂ (Veličković et al.).
+
+        weight          [in, heads · out]   each head's columns beside each other
+        attend_row      [heads, out]        a₁, for the vertex that attends
+        attend_column   [heads, out]        a₂, for its neighbour
+        h'              [n, heads · out], or with `average` the mean of the heads, [n, out]
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import DistributedGraph
+    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> GATLayer(3, 8, heads=4)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 8])
+    """
+
+    noisy = True
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        bias: bool = True,
+        heads: int = 1,
+        average: bool = False,
+        slope: float = 0.2,
+        drop: float = 0.0,
+    ):
+        super().__init__()
+        if not average and outputs % heads:
+            raise UserError(
+                f"{heads} heads do not divide a width of {outputs}. Use --heads {_divisor(outputs, heads)}."
+            )
+        self.heads, self.average, self.slope, self.drop = heads, average, slope, drop
+        self.width = outputs if average else outputs // heads
+        self.weight = _weight(inputs, heads * self.width)
+        self.attend_row = _weight(heads, self.width)
+        self.attend_column = _weight(heads, self.width)
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
+        z = linear(h, self.weight)
+        # u = z a₁ in each head is h (W a₁): one thin product with h, no second walk over z.
+        u, v = linear(h, self._folded()).split(self.heads, dim=1)
+        Psi = softmax(A * leaky_relu(rep(u) + rep(v).T, self.slope))
+        out = dropout(Psi, self.drop, stream) @ z
+        if self.average and self.heads > 1:
+            out = out.view(h.shape[0], self.heads, self.width).mean(1)
+        return out if self.bias is None else out + self.bias  # not in place: backward needs out
+
+    def _folded(self) -> Tensor:
+        """[in, 2 · heads]: W a₁ and W a₂ of every head."""
+        weight = self.weight.view(-1, self.heads, self.width)
+        return torch.cat([(weight * a).sum(2) for a in (self.attend_row, self.attend_column)], 1)
+
+
+def _divisor(width: int, near: int) -> int:
+    return max(d for d in range(1, min(width, near) + 1) if width % d == 0)

@@ -1,0 +1,314 @@
+"""Numbers per arc of A, on any grid: from the vertices to the arcs and back.
+
+    e  [arcs here, h]   numbers of this rank's arcs: A_0's, then A_1's, …; h of them an arc, one a head
+
+All ranks of a feature line hold the same arcs, the same numbers, and the same gradients of them. Each map
+here is one step of an attention that no fused kernel knows; the gradient of each is another of them.
+
+    spread     e[arc] = x[i] or x[j]                       share along feature, gather along inner or row
+    sum        y[i]   = Σ over the row's arcs of e[arc]    reduce along inner
+    dots       e[arc,h] = ⟨x[i], y[j]⟩ in head h           split, gather both; summed along feature
+    softmax    e[arc] ← exp(e − max) / Σ, by row           maximum and sum merged along inner
+    weigh      y[i] = ⊕ of e[arc] x[j]                     split, gather along row, reduce along inner, join
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels import CSR
+from ..kernels.attention import Drop, sddmm_heads, weigh
+from ..kernels.spmm import extremum_backward, multiply
+from .exchange import add_up, gather_together
+from .propagate import Plan, Sliced, copy
+
+
+def add_rows_of(a: CSR, e: Tensor, out: Tensor | None = None) -> Tensor:
+    """y[i] (+)= Σ over the arcs of row i of e[arc]. [arcs, h] → [rows, h]."""
+    return multiply(a.row_picks, e, None, out=out, accumulate=out is not None)
+
+
+def add_columns_of(a: CSR, e: Tensor) -> Tensor:
+    """y[j] = Σ over the arcs of column j of e[arc]. [arcs, h] → [columns, h]."""
+    return multiply(a.column_picks, e, None)
+
+
+def arcs_of(plan: Plan) -> list[int]:
+    """Arcs of each A_j."""
+    return [sum(a.sizes) if isinstance(a, Sliced) else a.arcs for a in plan.matrices]
+
+
+def _per_block(plan: Plan, e: Tensor) -> tuple[Tensor, ...]:
+    return e.split(arcs_of(plan))
+
+
+def rows_to_arcs(plan: Plan, x: Tensor) -> Tensor:
+    """e[arc] = x[i]. [n_own, h] → [arcs, h]."""
+    whole = plan.whole(plan.columns.share(x))
+    return torch.cat([whole[plan.matrix(j).row_of] for j in range(len(plan.matrices))])
+
+
+def arcs_to_rows(plan: Plan, e: Tensor) -> Tensor:
+    """y[i] = Σ over the row's arcs of e[arc]. [arcs, h] → [n_own, h]."""
+    total: Tensor | None = None
+    for j, part in enumerate(_per_block(plan, e)):
+        total = add_rows_of(plan.matrix(j), part.contiguous(), total)
+    assert total is not None
+    return plan.columns.own(plan.inner.reduce(plan.piece_of(total)))
+
+
+def columns_to_arcs(plan: Plan, x: Tensor) -> Tensor:
+    """e[arc] = x[j]. [n_own, h] → [arcs, h]."""
+    parts: list[Tensor] = [x] * len(plan.matrices)
+    for j, block in plan.row.gather(plan.columns.share(x)):
+        parts[j] = block[plan.matrix(j).indices.long()]
+    return torch.cat(parts)
+
+
+def arcs_to_columns(plan: Plan, e: Tensor) -> Tensor:
+    """y[j] = Σ over the column's arcs of e[arc]. [arcs, h] → [n_own, h]."""
+    parts = _per_block(plan, e)
+    total = plan.row.reduce(lambda j: add_columns_of(plan.matrix(j), parts[j].contiguous()))
+    return plan.columns.own(total)
+
+
+class _Linear(torch.autograd.Function):
+    """A linear map and its transpose, as two functions of (plan, tensor)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, plan: Plan, apply: Callable, back: Callable) -> Tensor:
+        ctx.plan, ctx.back = plan, back
+        return apply(plan, x.detach().contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.back(ctx.plan, grads[0].contiguous()), None, None, None
+
+
+def spread(plan: Plan, x: Tensor, side: str) -> Tensor:
+    """e[arc] = x[i] (side "row") or x[j] (side "column"). [n_own, h] → [arcs, h]."""
+    if side == "row":
+        return _Linear.apply(x, plan, rows_to_arcs, arcs_to_rows)
+    return _Linear.apply(x, plan, columns_to_arcs, arcs_to_columns)
+
+
+def sum_arcs(plan: Plan, e: Tensor) -> Tensor:
+    """y[i] = Σ over the row's arcs of e[arc]. [arcs, h] → [n_own, h]."""
+    return _Linear.apply(e, plan, arcs_to_rows, rows_to_arcs)
+
+
+class Dots(torch.autograd.Function):
+    """e[arc,h] = ⟨x[i], y[j]⟩ over the columns of head h; backward: de y and deᵀ x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, plan: Plan, heads: int) -> Tensor:
+        columns, width = plan.columns, x.shape[1]
+        ctx.plan, ctx.layout = plan, (width, max(width // heads, 1), columns.first(width), heads)
+        row = columns.split(x.detach().contiguous())
+        column = columns.split(y.detach().contiguous())
+        ctx.save_for_backward(row, column)
+        _, dim, first, _ = ctx.layout
+        left = plan.whole(row)
+        parts: list[Tensor] = [row] * len(plan.matrices)
+        for j, block in plan.row.gather(column):
+            parts[j] = sddmm_heads(plan.matrix(j), left, block, first, dim, heads)
+        e = torch.cat(parts)
+        return e if columns.comm.size == 1 else columns.comm.all_reduce(e, phase="reduce")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (width, dim, first, _) = ctx.plan, ctx.layout
+        row, column = ctx.saved_tensors
+        parts = _per_block(plan, grads[0].contiguous())
+        left, me = plan.whole(row), plan.row.comm.rank
+        blocks = gather_together(plan.row, [column], mirror=True)
+        own = next(blocks)[1][0]
+        drow: Tensor | None = None
+
+        def partial(j: int) -> tuple[Tensor]:
+            nonlocal drow
+            block = own if j == me else next(blocks)[1][0]
+            a, e = plan.matrix(j), parts[j]
+            drow = weigh(a, e, block, dim, first, drow)
+            return (weigh(a.T, e, left, dim, first, permutation=a.permutation),)
+
+        (dcolumn,) = plan.row.merge(partial, add_up)
+        next(blocks, None)
+        assert drow is not None
+        drow = plan.inner.reduce(plan.piece_of(drow))
+        return plan.columns.join(drow, width), plan.columns.join(dcolumn, width), None, None
+
+
+class Softmax(torch.autograd.Function):
+    """p = exp(e − max) / Σ exp(e − max) over the arcs of a row; backward de = p ∘ (dp − Σ p ∘ dp)."""
+
+    @staticmethod
+    def forward(ctx: Any, e: Tensor, plan: Plan) -> Tensor:
+        heads = e.shape[1]
+        parts = _per_block(plan, e.detach())
+        most = torch.full((sum(plan.pieces), heads), -torch.inf, dtype=e.dtype, device=e.device)
+        matrices = [plan.matrix(j) for j in range(len(parts))]
+        for a, part in zip(matrices, parts, strict=True):
+            most.scatter_reduce_(0, a.row_of[:, None].expand(-1, heads), part, "amax")
+        most = _along_inner(plan, most, lambda own, new: torch.maximum(own, new))
+        # A row without arcs has no arc to give NaN to.
+        p = torch.cat([torch.exp(part - most[a.row_of]) for a, part in zip(matrices, parts, strict=True)])
+        total = _row_totals(plan, matrices, p)
+        p = p / torch.cat([total[a.row_of] for a in matrices])
+        ctx.plan = plan
+        ctx.save_for_backward(p)
+        return p
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (p,), plan = ctx.saved_tensors, ctx.plan
+        matrices = [plan.matrix(j) for j in range(len(plan.matrices))]
+        weighted = p * grads[0]
+        total = _row_totals(plan, matrices, weighted)
+        return weighted - p * torch.cat([total[a.row_of] for a in matrices]), None
+
+
+def _row_totals(plan: Plan, matrices: list[CSR], e: Tensor) -> Tensor:
+    """Σ over each row's arcs, whoever holds them, at every row of T. [arcs, h] → [R, h]."""
+    total: Tensor | None = None
+    for a, part in zip(matrices, _per_block(plan, e), strict=True):
+        total = add_rows_of(a, part.contiguous(), total)
+    assert total is not None
+    return _along_inner(plan, total, torch.add)
+
+
+def _along_inner(plan: Plan, x: Tensor, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Everybody's rows of T combined along inner, and told to everybody who has them. [R, h] → [R, h]."""
+    if plan.inner.comm.size == 1:
+        return x
+    parts, me = x.split(plan.pieces), plan.inner.comm.rank
+
+    def absorb(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
+        where = slice(None) if at is None else at
+        own[0][where] = combine(own[0][where], incoming[0])
+
+    (merged,) = plan.inner.merge(lambda p: (copy(parts[p]) if p == me else parts[p].contiguous(),), absorb)
+    return plan.whole(merged)
+
+
+class Weigh(torch.autograd.Function):
+    """y[i,c] = Σ over the row's arcs of e[arc,h] x[j,c]; backward: de = ⟨dy[i], x[j]⟩, dx = eᵀ dy."""
+
+    @staticmethod
+    def forward(ctx: Any, e: Tensor, x: Tensor, plan: Plan) -> Tensor:
+        heads, width = e.shape[1], x.shape[1]
+        columns = plan.columns
+        ctx.plan, ctx.layout = plan, (width, max(width // heads, 1), columns.first(width), heads)
+        _, dim, first, _ = ctx.layout
+        cut = columns.split(x.detach().contiguous())
+        e = e.detach().contiguous()
+        ctx.save_for_backward(e, cut)
+        parts = _per_block(plan, e)
+        total: Tensor | None = None
+        for j, block in plan.row.gather(cut):
+            total = weigh(plan.matrix(j), parts[j], block, dim, first, total)
+        assert total is not None
+        return columns.join(plan.inner.reduce(plan.piece_of(total)), width)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (width, dim, first, heads) = ctx.plan, ctx.layout
+        e, cut = ctx.saved_tensors
+        parts = _per_block(plan, e)
+        g = plan.whole(plan.columns.split(grads[0].contiguous()))
+        wants_e, wants_x = ctx.needs_input_grad[:2]
+        de: list[Tensor] = [e] * len(parts)
+        dx = None
+        if wants_e:
+            for j, block in plan.row.gather(cut):
+                de[j] = sddmm_heads(plan.matrix(j), g, block, first, dim, heads)
+            found = torch.cat(de)
+            feature = plan.columns.comm
+            found = found if feature.size == 1 else feature.all_reduce(found, phase="reduce")
+        if wants_x:
+
+            def partial(j: int) -> Tensor:
+                a = plan.matrix(j)
+                return weigh(a.T, parts[j], g, dim, first, permutation=a.permutation)
+
+            dx = plan.columns.join(plan.row.reduce(partial), width)
+        return found if wants_e else None, dx, None
+
+
+class WeighExtremum(torch.autograd.Function):
+    """y[i,c] = max or min over the row's arcs of e[arc] x[j,c]; backward: to the arc that won, per column."""
+
+    @staticmethod
+    def forward(ctx: Any, e: Tensor, x: Tensor, plan: Plan, largest: bool) -> Tensor:
+        if e.shape[1] != 1:
+            raise ValueError(f"max and min take one number an arc, these arcs have {e.shape[1]}")
+        columns = plan.columns
+        cut = columns.split(x.detach().contiguous())
+        parts = _per_block(plan, e.detach().contiguous())
+        values = [part.ravel() for part in parts]
+        y, winner = plan.best(cut, values, largest)
+        ctx.plan = plan
+        ctx.save_for_backward(e.detach(), cut, winner)
+        return columns.join(y, x.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan: Plan = ctx.plan
+        e, cut, winner = ctx.saved_tensors
+        dy = grads[0].contiguous()
+        g, arg = plan.whole(plan.columns.split(dy)), plan.whole(winner)
+        parts = _per_block(plan, e)
+        wants_e, wants_x = ctx.needs_input_grad[:2]
+        found = dx = None
+        if wants_e:
+            de: list[Tensor] = [e] * len(parts)
+            for j, block in plan.row.gather(cut):
+                a = plan.matrix(j)
+                won = arg[a.row_of] == plan.names[j][a.indices.long()][:, None]
+                products = g[a.row_of] * block[a.indices.long()]
+                de[j] = torch.where(won, products, 0).sum(1, keepdim=True)
+            found = torch.cat(de)
+            feature = plan.columns.comm
+            found = found if feature.size == 1 else feature.all_reduce(found, phase="reduce")
+        if wants_x:
+
+            def partial(j: int) -> Tensor:
+                a = plan.matrix(j)
+                values = parts[j].ravel()[a.permutation]
+                return extremum_backward(a.T, g, arg, values, plan.names[j])
+
+            dx = plan.columns.join(plan.row.reduce(partial), dy.shape[1])
+        return found, dx, None, None
+
+
+def drop_arcs(plan: Plan, e: Tensor, p: float, key: int) -> Tensor:
+    """keep ∘ e / (1 − p), keep a function of (key, vertex i, vertex j, head) alone. No messages."""
+    parts = []
+    for j in range(len(plan.matrices)):
+        drop = Drop(p, key, plan.row_names.long(), plan.names[j].long())
+        parts.append(drop.factors(plan.matrix(j), e.shape[1], e.dtype))
+    return e * torch.cat(parts)
+
+
+class Number(torch.autograd.Function):
+    """A weight among numbers per arc. All ranks of a feature line do the same sum: each takes its share."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ranks: int) -> Tensor:
+        ctx.ranks = ranks
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return grads[0] / ctx.ranks, None
+
+
+def values_of(plan: Plan, dtype: torch.dtype) -> Tensor:
+    """A's own values at its arcs, [arcs, 1]."""
+    matrices = [plan.matrix(j) for j in range(len(plan.matrices))]
+    values = [torch.ones(a.arcs, dtype=dtype) if a.values is None else a.values.to(dtype) for a in matrices]
+    return torch.cat(values)[:, None]
