@@ -68,10 +68,12 @@ def test_a_mistake_is_one_line_and_status_2(weft, options, message):
     assert answer.err.count("\n") == 1
 
 
-def test_verify_refuses_batches(weft):
-    answer = weft("verify", GRAPH, *QUICK, "--ranks", "2", "--engine", "threads")
-    assert answer.status == 2
-    assert "weft verify compares full-batch runs" in answer.err
+@pytest.mark.parametrize("feed", ["pull", "push-pull"])
+def test_verify_compares_batches_with_those_of_one_process(weft, feed):
+    answer = weft("verify", GRAPH, *QUICK, "--feed", feed, "--ranks", "3", "--engine", "threads", "--dtype",
+                  "float64", "--memory-budget", "16KB", "--json")  # fmt: skip
+    assert answer.status == 0, answer.err
+    assert json.loads(answer.out)["equal"]
 
 
 def test_sampling_is_measured_beside_numpy(weft):

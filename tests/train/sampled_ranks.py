@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from weft.comm import Communicator, Ledger
 from weft.graph import Graph, open_store
@@ -70,23 +70,12 @@ def observe(
             assert {p: books.messages(p) for p in phases} == foretold.messages
     return {
         "losses": losses,
-        "gradients": gradients(trainer),
+        "gradients": trainer.gradients(),
         "weights": {name: p.detach().clone() for name, p in trainer.model.named_parameters()},
         "words": foretold.words,
         "facts": trainer.facts(),
         "notes": trainer.notes(),
     }
-
-
-def gradients(trainer: SampledTrainer) -> dict[str, Tensor]:
-    """Every gradient of the last batch, cut ones put together again."""
-    lane, out = trainer.lane, {}
-    for name, p in lane.live.model.named_parameters():
-        assert p.grad is not None, name
-        out[name] = p.grad.clone()
-        if lane.group is not None and name in lane.cut:
-            out[name] = lane.group.all_gather(p.grad.contiguous(), lane.feed.columns)  # type: ignore[attr-defined]
-    return out
 
 
 def both_feeds(comm: Communicator, store: str, ways: list[str]) -> int:

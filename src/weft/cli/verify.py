@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
 from ..train.config import RunConfig
 from .options import Parser, add_config, config_from
 from .ranks import on_ranks
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft verify cora --strategy 2d --grid 2x2 --ranks 4
   weft verify karate --strategy grid --grid 3x2x1 --ranks 6 --exchange sparse --dtype float64
+  weft verify cora --model sage --batch-size 50 --fanouts 5,5 --feed push-pull --ranks 3 --dtype float64
   weft verify g.weft --ranks 27 --strategy 3d --engine threads --json"""
 
 
@@ -35,11 +35,6 @@ def run(arguments: Sequence[str]) -> int:
     base = RunConfig()
     base.train.epochs = 20
     config = config_from(parsed, base)
-    if config.batch.batch_size:
-        raise UserError(
-            f"weft verify compares full-batch runs, not batches of {config.batch.batch_size}. "
-            "Leave --batch-size out."
-        )
     work = functools.partial(verify, config=config, as_json=parsed.json)
     return on_ranks(["verify"], config, work, ["--json"] if parsed.json else [], parsed.store)
 

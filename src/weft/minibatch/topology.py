@@ -110,5 +110,21 @@ class Topology:
         )
 
 
+def part_bytes(source: Source, vertices: Tensor, reads: Reads, dtype: torch.dtype) -> int:
+    """What a topology of these rows takes, from their degrees alone.
+
+    >>> from weft.graph import karate
+    >>> part_bytes(karate(), torch.arange(34), Reads("mean"), torch.float32)  # 35 pointers, 156 arcs
+    904
+    """
+    if isinstance(source, Store):
+        arcs = int(source.rows(vertices, only=("indptr",)).indptr[-1])
+    else:
+        arcs = int((source.indptr[vertices + 1] - source.indptr[vertices]).sum())
+    valued = reads.values and (reads.how == "gcn" or _weighted(source))
+    index = 4 if source.num_nodes < 2**31 else 8
+    return 8 * (vertices.numel() + 1) + arcs * (index + (dtype.itemsize if valued else 0))
+
+
 def _weighted(source: Source) -> bool:
     return source.has("weights") if isinstance(source, Store) else source.weights is not None

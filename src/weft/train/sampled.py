@@ -34,8 +34,8 @@ from ..minibatch import (
 )
 from ..minibatch.cache import AtHand, held_parts
 from ..minibatch.feeds import columns_of
+from ..minibatch.topology import part_bytes
 from ..parallel import Blocks, ByBlocks, Owners, Volume
-from ..parallel.source import read_arcs
 from .config import RunConfig
 from .metrics import loss_sum
 from .optimise import Schedule, optimiser
@@ -128,12 +128,11 @@ class SampledTrainer(Trainer):
             )
         # Arcs: all of them here, or some parts.
         budget = parse_bytes(options.memory_budget) if options.memory_budget else None
-        arcs_part = self._largest(self._arcs_bytes(source, stack))
-        features_part = self._largest(max(self.x.numel(), source.num_nodes * source.num_features // comm.size)
-                                      * self.x.element_size())  # fmt: skip
+        numbers = max(self.x.numel(), source.num_nodes * -(-source.num_features // comm.size))
         self.copies = plan_copies(
-            budget, comm.size, arcs_part, features_part, whole_groups=options.feed != "pull",
-            spare=machine_bytes() // (4 * comm.size),
+            budget, comm.size, self._largest(part_bytes(source, self.A.rows, stack.reads, self.x.dtype)),
+            self._largest(numbers * self.x.element_size()), whole_groups=options.feed != "pull",
+            spare=-self._largest(-machine_bytes()) // (4 * comm.size),  # all ranks must decide alike
         )  # fmt: skip
         whole = self.copies.arcs == comm.size
         parts = None if whole else held_parts(comm.rank, comm.size, self.copies.arcs)
@@ -164,11 +163,6 @@ class SampledTrainer(Trainer):
 
     def _largest(self, number: int) -> int:
         return int(self.comm.all_reduce(torch.tensor([number]), "max", phase="plan"))
-
-    def _arcs_bytes(self, source: Graph | Store, stack: Stack) -> int:
-        arcs = read_arcs(source, self.A.rows).vertex.numel()
-        entry = 4 + (self.x.element_size() if stack.reads.how == "gcn" else 0)
-        return 8 * (self.A.rows.numel() + 1) + entry * arcs
 
     def _lane(self, name: str) -> Lane:
         comm, copies = self.comm, self.copies.features
@@ -304,12 +298,10 @@ class SampledTrainer(Trainer):
         self.forget()
         self.train_batches(epoch)
         self._whole(lane)
-        told = torch.tensor([self._loss, float(self._stop)], dtype=torch.float64)
-        total, stop = self.comm.all_reduce(told, phase="loss").tolist()
-        self._stop = stop > 0
+        total = self._tell(torch.tensor(self._loss, dtype=torch.float64))
         if epoch <= 2:
             self._foretold = self._foretell_epoch()
-        return float(total) / self.train_ids.numel()
+        return total / self.train_ids.numel()
 
     def forget(self) -> None:
         """Begin the formulas' count of what is received anew."""
@@ -326,14 +318,21 @@ class SampledTrainer(Trainer):
         if lane.group is None:
             return
         mine = dict(lane.live.model.named_parameters())
-        columns = lane.feed.columns if isinstance(lane.feed, PushPull) else []
         for name, p in self.model.named_parameters():
-            if name in lane.cut:
-                sizes = [rows * p[0].numel() for rows in columns]
-                flat = lane.group.all_gather(mine[name].detach().reshape(-1), sizes, phase="collect")
-                p.copy_(flat.view_as(p))
-            else:
-                p.copy_(mine[name])
+            p.copy_(self._joined(name, mine[name].detach()))
+
+    def _joined(self, name: str, own: Tensor) -> Tensor:
+        """A weight or gradient as a whole, from everybody's rows where it is cut."""
+        lane = self.lane
+        if lane.group is None or name not in lane.cut:
+            return own
+        assert isinstance(lane.feed, PushPull)
+        return lane.group.all_gather(own.contiguous(), lane.feed.columns, phase="collect")
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Those of the last batch, whole."""
+        named = self.lane.live.model.named_parameters()
+        return {name: self._joined(name, _gradient(p)).clone() for name, p in named}
 
     def foretell(self, batches: int) -> Volume:
         """What this rank receives in the batches run since `forget`, by formulas over their blocks' sizes."""
