@@ -235,6 +235,8 @@ def test_real_ranks_learn_links_as_one_process_does(tmp_path, ranks):
         ({"link_negatives": "all"}, "unknown negatives 'all'."),
         ({"link_best_by": "aux"}, "unknown best_by 'aux'. Did you mean 'auc'?"),
         ({"link_hits": 500}, "Hits@500 needs at least 500 false pairs, there are 40. Use --hits 40 or less."),
+        ({"model_hidden": 10**8}, "a model of 2 layers with hidden=100000000 and 0 learned features on 160"),
+        ({"link_embedding_width": 10**12}, "a model of 2 layers with hidden=6 and 1000000000000 learned"),
         ({"link_hits": 0}, "hits must be at least 1, not 0."),
         ({"link_pair_batch": -1}, "pair_batch must be at least 0, not -1."),
         ({"clip_norm": -1.0}, "clip_norm must not be negative, as -1 is. Use 0 for none."),

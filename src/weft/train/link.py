@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.graph import PAIRS
+from ..graph.guard import check_fits
 from ..kernels import Stream, uniform
 from ..nn import Decoder, Model, Noise, build, build_decoder
 from ..nn.decoders import DECODERS
@@ -255,6 +256,22 @@ def check_linkable(graph: Graph, config: RunConfig) -> None:
                     "weft then holds some out."
                 )
         check_hits(config.link.hits, num_pairs(graph, f"{split}_negatives"))
+    _check_memory(graph, config)
+
+
+def _check_memory(graph: Graph, config: RunConfig) -> None:
+    """A lower bound of what training holds: embeddings, an activation a layer, weights and gradients."""
+    model, link = config.model, config.link
+    width = embedding_width(graph, config)
+    layers = 1 if model.name == "sgc" else model.layers
+    decoder = (link.decoder_layers - 1) * model.hidden if link.decoder == "mlp" else 0
+    weights = model.hidden * (graph.num_features + width + (layers - 1) * model.hidden + decoder)
+    rows = graph.num_nodes * (model.hidden * layers + 2 * width)
+    check_fits(
+        (4 if config.train.dtype == "float32" else 8) * (rows + 2 * weights),
+        f"a model of {layers} layers with hidden={model.hidden} and {width} learned features on "
+        f"{graph.num_nodes} vertices",
+    )
 
 
 def check_link_options(config: RunConfig) -> None:
