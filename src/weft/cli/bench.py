@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
         "sample": bench_sample.run, "feed": bench_feed.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(f"usage: weft bench {{{','.join(benches)}}} [--help]\n\n"
+        print("usage: weft bench WHAT [--help]\n\n"
               "  kernels     SpMM, SDDMM and dropout against torch, with GB/s beside the memory's own\n"
               "  epoch       whole training epochs against PyG: seconds and peak memory\n"
               "  ranks       epochs and peak memory on 1 rank and on several\n"
