@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from ..graph import Graph
 from ..parallel import STRATEGIES, Blocks, Grid
 from ..parallel.foretell import foretell
-from ..partition import PartitionOptions
-from ..partition.grids import block_imbalance, partition_lines, spread_features
+from ..partition import PartitionOptions, arrange
+from ..partition.grids import block_imbalance, cut_for, nets_for, spread_features
 
 
 def shapes(ranks: int) -> list[tuple[int, int, int]]:
@@ -29,20 +31,24 @@ def bench_grids(
     width: int,
     options: PartitionOptions,
     say: Callable[[str], None],
+    cuts: dict[tuple[str, int, str], Tensor] | None = None,
 ) -> list[dict[str, Any]]:
     """A row per grid, exchange and method, least first: words that ranks receive for one propagation of
     `width` columns, forward and back; the mean and the most of a rank. Exact: `foretell` is tested against
-    the ledger."""
-    made = {
-        (method, lines): partition_lines(graph, lines, method, options)
-        for method in methods
-        for lines in sorted({shape[:2] for shape in shapes(ranks)})
-    }
+    the ledger. `cuts` keeps partitions for another number of ranks."""
+    cuts = {} if cuts is None else cuts
+    for method in methods:
+        for r, k, _ in shapes(ranks):
+            key = method, r * k, nets_for((r, k))
+            if key not in cuts:
+                cuts[key] = cut_for(graph, (r, k), method, options)
     rows: list[dict[str, Any]] = []
     for shape in shapes(ranks):
         grid = Grid(*shape)
         for method in methods:
-            parts = made[method, shape[:2]]
+            parts = cuts[method, grid.row * grid.inner, nets_for(shape[:2])]
+            if min(shape[:2]) > 1 and method not in ("block", "random", "hash"):
+                parts = arrange(graph, parts, shape[:2], options.seed)
             uneven = block_imbalance(graph, parts, shape[:2])
             blocks = Blocks.of_parts(spread_features(parts, grid.row * grid.inner, grid.feature), grid)
             for exchange in ("dense", "sparse"):

@@ -27,6 +27,8 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse(arguments)
     ranks = [whole_number(p, f"each of --ranks {parsed.ranks}", least=2) for p in parsed.ranks.split(",")]
     width, first = whole_number(parsed.width, "--width"), whole_number(parsed.first, "--first", least=0)
+    from torch import Tensor
+
     from ..bench.grids import bench_grids
     from ..graph import load
     from ..partition import PartitionOptions, check_method
@@ -40,7 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     methods = parsed.method.split(",")
     for method in methods:
         check_method(method, max(ranks), graph.num_nodes, options)
-    tables = {count: bench_grids(graph, count, methods, width, options, say) for count in ranks}
+    cuts: dict[tuple[str, int, str], Tensor] = {}
+    tables = {count: bench_grids(graph, count, methods, width, options, say, cuts) for count in ranks}
     if parsed.json:
         print(
             json.dumps(

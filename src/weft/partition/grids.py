@@ -52,15 +52,30 @@ def partition_lines(graph: Graph, shape: tuple[int, int], method: str, options: 
     With rows alone only columns move: the column nets. With inner alone only rows: those of Aᵀ, and a part's
     work is that of its columns. With both, both.
     """
+    parts = cut_for(graph, shape, method, options)
+    if min(shape) == 1 or method in ("block", "random", "hash"):
+        return parts
+    return arrange(graph, parts, shape, options.seed)
+
+
+def nets_for(shape: tuple[int, int]) -> str:
+    """What moves on row × inner: columns, rows or both.
+
+    >>> nets_for((4, 1)), nets_for((1, 4)), nets_for((2, 2))
+    ('columns', 'rows', 'both')
+    """
     row, inner = shape
-    if method in ("block", "random", "hash"):
-        return partition_graph(graph, row * inner, method, options)
-    if row == 1:
-        return partition_graph(graph.transposed(), inner, method, options)
+    return "columns" if inner == 1 else "rows" if row == 1 else "both"
+
+
+def cut_for(graph: Graph, shape: tuple[int, int], method: str, options: PartitionOptions) -> Tensor:
+    """The parts of row × inner in any order: they depend on their number and on `nets_for(shape)` alone."""
+    nets, count = nets_for(shape), shape[0] * shape[1]
+    if nets == "rows" and method not in ("block", "random", "hash"):
+        return partition_graph(graph.transposed(), count, method, options)
     # Of a symmetric graph row nets are column nets: once is enough.
-    both = inner > 1 and not graph.is_symmetric
-    parts = partition_graph(graph, row * inner, method, options, both)
-    return parts if inner == 1 else arrange(graph, parts, shape, options.seed)
+    both = nets == "both" and method == "hypergraph" and not graph.is_symmetric
+    return partition_graph(graph, count, method, options, both)
 
 
 def spread_features(parts: Tensor, count: int, feature: int) -> Tensor:
