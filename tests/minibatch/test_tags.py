@@ -12,8 +12,6 @@ from weft.graph import Graph, normalise
 from weft.minibatch import Batch, Hop, Sampler, Stack, Topology, tags_of
 from weft.nn import GINLayer, ModelConfig, build
 
-from ..train.sampled_ranks import settings
-
 N, FEATURES, HIDDEN, CLASSES = 29, 5, 16, 3
 
 
@@ -57,10 +55,8 @@ TRUTH = {"gcn": (gcn, dense("gcn")), "sage": (sage, dense("mean")), "gat": (gat,
 @pytest.mark.parametrize("name", TRUTH)
 def test_full_neighbourhoods_give_the_dense_model_and_its_gradients(name, compact):
     """Once with the rows copied out, once reading the features in place."""
-    settings("gat")  # where weft.nn has no gat yet, a stand-in with its parameters
-    config = ModelConfig(name, layers=2, hidden=HIDDEN, dropout=0.0)
-    if hasattr(config, "heads"):
-        config.heads, config.activation = 8, "relu"
+    config = ModelConfig(name, layers=2, hidden=HIDDEN, dropout=0.0, activation="relu")
+    config.heads, config.output_heads = (8, 3) if name == "gat" else (1, 1)
     model = build(config, FEATURES, CLASSES, seed=5).double()
     g = torch.Generator().manual_seed(1)
     for p in model.parameters():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
 
 from weft.comm import Communicator, Ledger
 from weft.graph import Graph, open_store
-from weft.nn import MODELS
 from weft.train import RunConfig
 from weft.train.sampled import SampledTrainer
 
@@ -20,31 +17,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "gcn": {"model.name": "gcn", "model.layers": 3, "batch.fanouts": "4,3,2"},
     "gcn, layer norm": {"model.name": "gcn", "model.layer_norm": True, "model.residual": True},
     "sgc": {"model.name": "sgc"},
-    "gat": {"model.name": "gat", "model.hidden": 16},
+    "gat": {"model.name": "gat", "model.hidden": 16, "model.heads": 8, "model.output_heads": 2},
 }
 
 
-class GATLayer(nn.Module):
-    """The parameters of an attention layer of 8 heads, where weft.nn has none yet."""
-
-    def __init__(self, inputs: int, outputs: int, heads: int, concat: bool):
-        super().__init__()
-        out = outputs // heads if concat else outputs
-        self.weight = nn.Parameter(torch.empty(inputs, heads * out))
-        self.attend_row, self.attend_column = (nn.Parameter(torch.empty(heads, out)) for _ in range(2))
-        self.bias, self.average = nn.Parameter(torch.zeros(outputs)), not concat
-
-
 def settings(way: str, **more: Any) -> RunConfig:
-    if "gat" not in MODELS:
-        MODELS["gat"] = lambda c, w: (
-            [GATLayer(a, b, 8, k < len(w) - 2) for k, (a, b) in enumerate(pairwise(w))], "none"
-        )  # fmt: skip
     made = RunConfig()
     made.train.dtype, made.train.lr, made.model.hidden = "float64", 0.05, 6
     made.batch.batch_size, made.batch.fanouts = 19, "4,3"
-    if hasattr(made.model, "heads"):
-        made.model.heads, made.model.output_heads = (8, 2) if way == "gat" else (1, 1)
     for path, value in {**WAYS[way], **{k.replace("__", "."): v for k, v in more.items()}}.items():
         section, name = path.split(".")
         assert hasattr(getattr(made, section), name), path

@@ -74,12 +74,8 @@ def test_many_labels_and_a_grid_for_evaluation():
 
 def test_full_neighbourhoods_in_one_batch_are_full_batch_training():
     """The truth: what the whole graph gives."""
-    for way, hops in (
-        ("sage", "all,all"),
-        ("gcn", "all,all,all"),
-        ("sgc", "all,all"),
-        ("sage max", "all,all"),
-    ):
+    for way in ("sage", "sage max", "gcn", "sgc", "gat"):
+        hops = "all,all,all" if way == "gcn" else "all,all"
         made = settings(way, batch__fanouts=hops, batch__batch_size=10**6, model__dropout=0.0)
         full, ours = Trainer(small(), made), SampledTrainer(small(), made)
         for epoch in (1, 2, 3):
