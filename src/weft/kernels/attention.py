@@ -23,6 +23,7 @@ from .memory import empty
 from .meter import metered
 
 _KINDS = {"given": 0, "additive": 1, "dot": 2}
+_ARCS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,19 @@ class Drop:
 
     def factors(self, a: CSR, heads: int, dtype: torch.dtype) -> Tensor:
         """keep, [arcs, heads]."""
-        i, j = a.row_of, a.indices.long()
-        i = i if self.row_names is None else self.row_names[i]
-        j = j if self.column_names is None else self.column_names[j]
-        words = []
-        for group in range((heads + 3) // 4):
-            counter = (j & 0xFFFFFFFF, i & 0xFFFFFFFF, i >> 32, (1 + group) ^ ((j >> 32) << 16))
-            words += list(philox(counter, self.key))
-        keep = torch.stack(words[:heads], 1) >= _threshold(self.p)
-        return keep.to(dtype) / (1 - self.p)
+        keep = torch.empty(a.arcs, heads, dtype=dtype, device=a.indices.device)
+        # The generator's 64-bit words are many times the size of the factors: some arcs at a time.
+        for begin in range(0, a.arcs, _ARCS):
+            some = slice(begin, begin + _ARCS)
+            i, j = a.row_of[some], a.indices[some].long()
+            i = i if self.row_names is None else self.row_names[i]
+            j = j if self.column_names is None else self.column_names[j]
+            words = []
+            for group in range((heads + 3) // 4):
+                counter = (j & 0xFFFFFFFF, i & 0xFFFFFFFF, i >> 32, (1 + group) ^ ((j >> 32) << 16))
+                words += list(philox(counter, self.key))
+            keep[some] = (torch.stack(words[:heads], 1) >= _threshold(self.p)).to(dtype)
+        return keep.div_(1 - self.p)
 
 
 @dataclass(frozen=True)

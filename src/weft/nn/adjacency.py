@@ -104,6 +104,6 @@ class Tally:
     def number(self, x: Tensor) -> Tensor:
         return x
 
-    def values(self, dtype: torch.dtype) -> Tensor:
+    def values(self, dtype: torch.dtype | None = None) -> Tensor:
         self._note("arcs", 1)
         return torch.empty(0, 1, dtype=dtype)

@@ -449,7 +449,7 @@ def _compute(A: Any, node: Any, known: dict[Any, Any]) -> Any:
     if isinstance(node, _Dot):
         return A.dots(node.x, node.y, node.heads)
     if isinstance(node, _Entries):
-        return 1.0 if A.plain else A.values(torch.get_default_dtype())
+        return 1.0 if A.plain else A.values()
     if isinstance(node, _Softmax):
         return A.softmax_arcs(_values(A, node.of, known))
     if isinstance(node, _Drop):

@@ -21,8 +21,6 @@ def _weight(inputs: int, outputs: int) -> nn.Parameter:
 class VALayer(nn.Module):
     """h' = (A ∘ h hᵀ) h W + b: vanilla attention, scores are dot products, no softmax (Besta et al.).
 
-    To keep sums of long rows in range, h is scaled to unit length on average: h / √width.
-
     >>> from weft.kernels import CSR
     >>> from weft.parallel import DistributedGraph
     >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))

@@ -113,7 +113,8 @@ class DistributedGraph:
         line = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
         plan = Plan(
             Columns(line["feature"], blocks, 0), Exchange(line["row"], [a.shape[1]]),
-            Exchange(line["inner"], [a.shape[0]]), [a], [torch.arange(a.shape[1])], rows,
+            Exchange(line["inner"], [a.shape[0]]), [a],
+            [torch.arange(a.shape[1], dtype=a.indices.dtype)], rows,
         )  # fmt: skip
         return cls(comm, blocks, plan, rows, a.arcs)
 
@@ -222,8 +223,8 @@ class DistributedGraph:
         """Whether every entry of A is 1."""
         return all(a.values is None for a in self.plan.matrices)
 
-    def values(self, dtype: torch.dtype) -> Tensor:
-        """A's own values, [arcs, 1]."""
+    def values(self, dtype: torch.dtype | None = None) -> Tensor:
+        """A's own values, [arcs, 1]; as they are stored where no type is named."""
         return edges.values_of(self.plan, dtype)
 
     def _degrees(self) -> Tensor:

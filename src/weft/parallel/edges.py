@@ -307,8 +307,8 @@ class Number(torch.autograd.Function):
         return grads[0] / ctx.ranks, None
 
 
-def values_of(plan: Plan, dtype: torch.dtype) -> Tensor:
-    """A's own values at its arcs, [arcs, 1]."""
+def values_of(plan: Plan, dtype: torch.dtype | None = None) -> Tensor:
+    """A's own values at its arcs, [arcs, 1]; as they are stored where no type is named."""
     matrices = [plan.matrix(j) for j in range(len(plan.matrices))]
-    values = [torch.ones(a.arcs, dtype=dtype) if a.values is None else a.values.to(dtype) for a in matrices]
-    return torch.cat(values)[:, None]
+    values = torch.cat([torch.ones(a.arcs, dtype=dtype) if a.values is None else a.values for a in matrices])
+    return values.to(dtype or values.dtype)[:, None]

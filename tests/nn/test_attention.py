@@ -1,0 +1,228 @@
+"""VA, AGNN and GAT against dense equations, and against the paper's closed forms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from weft.errors import UserError
+from weft.kernels import Stream, dropout
+from weft.kernels.attention import Drop
+from weft.nn import AGNNLayer, GATLayer, ModelConfig, Noise, VALayer, build
+from weft.parallel import DistributedGraph
+
+from .graphs import adjacency, directed, matrix_of
+
+N = 13
+STREAM = Stream(3, 1, 4)
+
+
+def dense(how: str = "loops") -> Tensor:
+    return adjacency(directed(N, 40), how).dense().double()
+
+
+def keep(heads: int, p: float, stream: Stream | None) -> Tensor:
+    """Dropout's factors, [heads, n, n]."""
+    a = adjacency(directed(N, 40), "loops")
+    if stream is None or p == 0:
+        return torch.ones(heads, N, N, dtype=torch.float64)
+    out = torch.zeros(N, N, heads, dtype=torch.float64)
+    out[a.row_of, a.indices.long()] = Drop(p, stream.key).factors(a, heads, torch.float64)
+    return out.permute(2, 0, 1)
+
+
+def masked_softmax(s: Tensor, a: Tensor) -> Tensor:
+    return torch.where(a != 0, s, -torch.inf).softmax(-1)
+
+
+def va(layer: VALayer, h: Tensor, stream: Stream | None = None) -> Tensor:
+    psi = dense() * (h @ h.T) * keep(1, layer.drop, stream)[0]
+    return psi @ h @ layer.weight + layer.bias
+
+
+def agnn(layer: AGNNLayer, h: Tensor, stream: Stream | None = None) -> Tensor:
+    cosines = F.normalize(h, dim=1) @ F.normalize(h, dim=1).T
+    psi = masked_softmax(layer.beta * cosines, dense()) * keep(1, layer.drop, stream)[0]
+    return psi @ h @ layer.weight + layer.bias
+
+
+def gat(layer: GATLayer, h: Tensor, stream: Stream | None = None) -> Tensor:
+    """Head by head, with z = h W first and then u = z a₁: the layer takes another way."""
+    a, mask, out = dense(), keep(layer.heads, layer.drop, stream), []
+    for k in range(layer.heads):
+        z = h @ layer.weight[:, k * layer.width : (k + 1) * layer.width]
+        u, v = z @ layer.attend_row[k], z @ layer.attend_column[k]
+        psi = masked_softmax(F.leaky_relu(u[:, None] + v[None], layer.slope), a) * mask[k]
+        out.append(psi @ z)
+    return (torch.stack(out).mean(0) if layer.average else torch.cat(out, 1)) + layer.bias
+
+
+LAYERS = {
+    "va": (lambda p: VALayer(5, 7, drop=p), va),
+    "agnn": (lambda p: AGNNLayer(5, 7, drop=p), agnn),
+    "gat": (lambda p: GATLayer(5, 7, drop=p), gat),
+    "gat, 3 heads": (lambda p: GATLayer(5, 9, heads=3, slope=0.05, drop=p), gat),
+    "gat, 8 heads": (lambda p: GATLayer(5, 8, heads=8, drop=p), gat),
+    "gat, averaged": (lambda p: GATLayer(5, 7, heads=3, average=True, drop=p), gat),
+}
+
+
+def randomise(module: torch.nn.Module, seed: int = 0) -> None:
+    """Every parameter, also biases that start at 0."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(torch.randn(p.shape, generator=g, dtype=torch.float64) * 0.7)
+
+
+def agree(ours: Tensor, theirs: Tensor, leaves: dict[str, Tensor]) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+    dy = torch.linspace(-1, 1, ours.numel(), dtype=torch.float64).view_as(ours)
+    got, want = (torch.autograd.grad(y, list(leaves.values()), dy) for y in (ours, theirs))
+    for name, g, w in zip(leaves, got, want, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_its_equation_forward_and_in_every_gradient(name, p):
+    make, equation = LAYERS[name]
+    layer = make(p).double()
+    randomise(layer)
+    h = torch.randn(N, 5, dtype=torch.float64, requires_grad=True)
+    leaves = {"h": h, **dict(layer.named_parameters())}
+    A = matrix_of(directed(N, 40), "loops")
+    agree(layer(A, h, stream=STREAM), equation(layer, h, STREAM), leaves)
+    if p:
+        quiet = layer(A, h)
+        assert not torch.equal(quiet, layer(A, h, stream=STREAM))
+        agree(quiet, equation(layer, h), leaves)
+
+
+def test_vas_backward_is_the_papers_closed_form():
+    """Besta et al., equations 11 to 13: Γ = N₊ H + (Aᵀ ∘ H×) M, Y = Hᵀ (Aᵀ ∘ H×) G."""
+    layer = VALayer(5, 7, bias=False).double()
+    randomise(layer)
+    z = torch.randn(N, 5, dtype=torch.float64, requires_grad=True)
+    h = torch.tanh(z)
+    g = torch.randn(N, 7, dtype=torch.float64)
+    layer(matrix_of(directed(N, 40), "loops"), h).backward(g)
+    a, H, W = dense(), h.detach(), layer.weight.detach()
+    m = g @ W.T
+    n = a * (m @ H.T)
+    gamma = (n + n.T) @ H + (a.T * (H @ H.T)) @ m
+    torch.testing.assert_close(z.grad, (1 - H**2) * gamma, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer.weight.grad, H.T @ (a.T * (H @ H.T)) @ g, rtol=1e-12, atol=1e-12)
+
+
+def test_the_closed_forms_of_softmax_attention():
+    """AGNN and GAT: with M = G Wᵀ and D = Ψ ∘ (M Xᵀ − rows' Σ), what the fused backward adds up."""
+    a, A = dense(), matrix_of(directed(N, 40), "loops")
+    h = torch.randn(N, 5, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(N, 7, dtype=torch.float64)
+    layer = AGNNLayer(5, 7, bias=False).double()
+    randomise(layer)
+    layer(A, h).backward(g)
+    H, W, beta = h.detach(), layer.weight.detach(), layer.beta.detach()
+    norms = H.norm(dim=1, keepdim=True)
+    cosines = (H @ H.T) / (norms @ norms.T)
+    psi = masked_softmax(beta * cosines, a)
+    m = g @ W.T
+    d = psi * (m @ H.T - (m * (psi @ H)).sum(1, keepdim=True))
+    torch.testing.assert_close(layer.beta.grad, (d * cosines).sum(), rtol=1e-11, atol=1e-12)
+    unit, both = H / norms, beta * (d + d.T)
+    along = both @ unit
+    along = (along - (along * unit).sum(1, keepdim=True) * unit) / norms
+    torch.testing.assert_close(h.grad, along + psi.T @ m, rtol=1e-11, atol=1e-11)
+
+    gatting = GATLayer(5, 7, bias=False).double()
+    randomise(gatting)
+    h.grad = None
+    gatting(A, h).backward(g)
+    W, (a1,), (a2,) = (t.detach() for t in (gatting.weight, gatting.attend_row, gatting.attend_column))
+    z = H @ W
+    t = (z @ a1)[:, None] + (z @ a2)[None]
+    psi = masked_softmax(F.leaky_relu(t, 0.2), a)
+    d = psi * (g @ z.T - (g * (psi @ z)).sum(1, keepdim=True))
+    d = torch.where(t > 0, d, 0.2 * d)
+    dz = psi.T @ g + d.sum(1)[:, None] * a1 + d.sum(0)[:, None] * a2
+    torch.testing.assert_close(gatting.weight.grad, H.T @ dz, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(gatting.attend_row.grad[0], z.T @ d.sum(1), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(gatting.attend_column.grad[0], z.T @ d.sum(0), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(h.grad, dz @ W.T, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("name", ["gat", "agnn", "va"])
+def test_models_of_any_depth_are_their_layers_with_dropout_by_counter(name, layers):
+    config = ModelConfig(
+        name, layers=layers, hidden=6, heads=2 if name == "gat" else 1, output_heads=3, dropout=0.3,
+        attention_dropout=0.2, input_dropout=0.1,
+    )  # fmt: skip
+    model = build(config, inputs=5, outputs=4).double()
+    randomise(model)
+    x = torch.randn(N, 5, dtype=torch.float64)
+    ours = model(matrix_of(directed(N, 40), "loops"), x, Noise(7, 3))
+    equation = {"gat": gat, "agnn": agnn, "va": va}[name]
+    activation = F.elu if name == "gat" else torch.relu
+    h = dropout(x, 0.1, Stream(7, 3, 0))
+    for depth, layer in enumerate(model.layers):
+        h = equation(layer, h, Stream(7, 3, depth))
+        if depth < layers - 1:
+            h = dropout(activation(h), 0.3, Stream(7, 3, depth + 1))
+    agree(ours, h, dict(model.named_parameters()))
+    assert ours.shape == (N, 4)
+
+
+def test_inference_keeps_nothing_for_backward():
+    """With no_grad a deep model saves no tensor, and training saves more the deeper it is."""
+    A = matrix_of(directed(N, 40), "loops")
+    x = torch.randn(N, 5, dtype=torch.float64)
+
+    def saved(model: torch.nn.Module, noise: Noise | None) -> int:
+        kept: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+            model(A, x, noise)
+        return sum(kept)
+
+    counts = []
+    for depth in (2, 5):
+        model = build(ModelConfig("gat", layers=depth, hidden=6, dropout=0.0), inputs=5, outputs=4).double()
+        counts.append(saved(model, Noise(0, 1)))
+        with torch.no_grad():
+            assert saved(model.eval(), None) == 0
+    assert counts[1] > counts[0] > 0
+
+
+def test_a_vertex_without_neighbours_gives_the_bias_and_no_gradient():
+    """Without self-loops vertex 5 has no arc: softmax over nothing is nothing."""
+    A = DistributedGraph.local(adjacency(directed(N, 40), "none"))
+    for make, _ in LAYERS.values():
+        layer = make(0.0).double()
+        randomise(layer)
+        h = torch.randn(N, 5, dtype=torch.float64, requires_grad=True)
+        y = layer(A, h)
+        assert bool(torch.isfinite(y).all())
+        assert torch.equal(y[5], layer.bias)
+        torch.autograd.backward(y[5].sum(), inputs=[h])
+        assert not h.grad.any()
+
+
+def test_a_row_of_zeros_has_cosine_zero_with_everything():
+    layer = AGNNLayer(5, 7).double()
+    h = torch.randn(N, 5, dtype=torch.float64)
+    h[4] = 0
+    h.requires_grad_()
+    y = layer(matrix_of(directed(N, 40), "loops"), h)
+    torch.testing.assert_close(y, agnn(layer, h), rtol=1e-11, atol=1e-11)
+    y.sum().backward()
+    assert bool(torch.isfinite(h.grad).all())
+
+
+def test_heads_that_do_not_divide_the_width_are_named():
+    with pytest.raises(UserError, match=r"3 heads do not divide a width of 7. Use --heads 1."):
+        GATLayer(5, 7, heads=3)
+    with pytest.raises(UserError, match=r"4 heads do not divide a hidden width of 6. Use --hidden 4."):
+        build(ModelConfig("gat", hidden=6, heads=4), 5, 4)
