@@ -19,15 +19,17 @@ CONTENDERS = ("weft", "pyg-csr", "pyg-edges")
 
 
 def bench_epoch(
-    graph: str, model: str, layers: int, hidden: int, dropout: float, threads: int, epochs: int, rounds: int,
-    against: list[str],
+    graph: str, model: str, layers: int, hidden: int, heads: int, dropout: float, threads: int, epochs: int,
+    rounds: int, against: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Median seconds of an epoch and peak memory per contender, with the ratios to weft."""
     for name in against:
         if name not in CONTENDERS[1:]:
             raise unknown("contender", name, ["pyg", *CONTENDERS[1:]])
-    if model not in ("gcn", "sage"):
-        raise unknown("model for this benchmark", model, ["gcn", "sage"])
+    if model not in ("gcn", "sage", "gat"):
+        raise unknown("model for this benchmark", model, ["gcn", "sage", "gat"])
+    if model == "gat" and "pyg-csr" in against:
+        raise UserError("PyG's GATConv takes no CSR matrix. Use --against pyg-edges.")
     seconds: dict[str, list[float]] = {name: [] for name in ("weft", *against)}
     peak: dict[str, int] = dict.fromkeys(seconds, 0)
     idle: dict[str, int] = {}
@@ -40,7 +42,7 @@ def bench_epoch(
         for _ in range(rounds):
             for name in seconds:
                 task = {"name": name, "store": str(store), "model": model, "layers": layers, "hidden": hidden,
-                        "dropout": dropout, "threads": threads, "epochs": epochs}  # fmt: skip
+                        "heads": heads, "dropout": dropout, "threads": threads, "epochs": epochs}  # fmt: skip
                 answer = _in_a_process(task)
                 seconds[name] += answer["seconds"]
                 peak[name] = max(peak[name], answer["peak_rss_bytes"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UserError, unknown
 from . import (
+    bench_attention,
     bench_comm,
     bench_feed,
     bench_grids,
@@ -29,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         "kernels": _kernels, "epoch": _epoch, "ranks": bench_ranks.run, "comm": bench_comm.run,
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
-        "sample": bench_sample.run, "feed": bench_feed.run,
+        "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -44,7 +45,8 @@ def run(arguments: Sequence[str]) -> int:
               "  stochastic  volume of random mini-batches under several partitions\n"
               "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard\n"
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
-              "  feed        pull against push-pull: bytes, messages, seconds, crossing")  # fmt: skip
+              "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
+              "  attention   VA, AGNN and GAT over ranks: strong and weak scaling")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)
@@ -90,10 +92,10 @@ def _epoch(arguments: Sequence[str]) -> int:
                     "  weft bench epoch --against pyg\n"
                     "  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=graph, help=f"with labels ({graph})")
-    parser.add_argument("--model", default="gcn", metavar="TEXT", help="gcn or sage (gcn)")
+    parser.add_argument("--model", default="gcn", metavar="TEXT", help="gcn, sage or gat (gcn)")
     parser.add_argument("--dropout", default="0", metavar="X", help="(0)")
     numbers = {
-        "layers": "(3)", "hidden": "(128)", "threads": "(2)",
+        "layers": "(3)", "hidden": "(128)", "heads": "of gat, in every layer (1)", "threads": "(2)",
         "epochs": "timed epochs a round, after two to warm up (3)", "rounds": "turns of each contender (3)",
     }  # fmt: skip
     for name, text in numbers.items():
@@ -103,7 +105,7 @@ def _epoch(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
-    layers, hidden, threads, epochs, rounds = (
+    layers, hidden, heads, threads, epochs, rounds = (
         whole_number(getattr(parsed, name), f"--{name}") for name in numbers
     )
     both = ["pyg-csr", "pyg-edges"]
@@ -111,13 +113,22 @@ def _epoch(arguments: Sequence[str]) -> int:
     from ..bench.epoch import bench_epoch
 
     result = bench_epoch(
-        parsed.graph, parsed.model, layers, hidden, _share(parsed.dropout), threads, epochs, rounds, against
+        parsed.graph,
+        parsed.model,
+        layers,
+        hidden,
+        heads,
+        _share(parsed.dropout),
+        threads,
+        epochs,
+        rounds,
+        against,
     )
     if parsed.json:
         print(json.dumps(result))
         return 0
     _table(
-        f"{parsed.graph}: {layers}-layer {parsed.model}, hidden {hidden}, {threads} threads",
+        f"{parsed.graph}: {layers}-layer {parsed.model}, hidden {hidden}, heads {heads}, {threads} threads",
         ["contender", "s/epoch", "fastest", "slowest", "time ratio", "peak MB", "above idle MB"],
         [
             [r["contender"], f"{r['seconds']:.3f}", f"{r['fastest']:.3f}", f"{r['slowest']:.3f}",
