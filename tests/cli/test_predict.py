@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from weft.cli import main
 
@@ -28,3 +29,19 @@ def test_train_on_ranks_then_predict_on_others(capfd):
     assert "r/predictions exists already" in capfd.readouterr().err
     assert main(["predict", "r", "karate", "--ranks", "2", "--into", "other"]) == 2
     assert "8 features, the graph has 34" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["gat", "agnn", "va"])
+def test_attention_is_trained_and_used_on_any_ranks(model, capsys):
+    train = ["train", "sbm:nodes=101,features=8", "--epochs", "2", "--hidden", "6", "--out", "r", "--json"]
+    heads = ["--heads", "3", "--attention-dropout", "0.5"] if model == "gat" else []
+    here = ["--dtype", "float64", "--engine", "threads"]
+    assert main([*train, "--model", model, *heads, *here, "--ranks", "4", "--strategy", "a-stationary"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["words"] == summary["predicted_words"] != {}
+    for ranks, strategy in (("1", "1d"), ("4", "2d")):
+        assert main(["predict", "r", "--ranks", ranks, "--strategy", strategy, "--into", strategy]) == 0
+    for name in ("embeddings.npy", "classes.npy"):
+        one, four = np.load(f"1d/{name}"), np.load(f"2d/{name}")
+        assert one.shape[0] == 101
+        np.testing.assert_allclose(one, four, atol=1e-12)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from weft.errors import UserError
-from weft.kernels import Stream, dropout
+from weft.kernels import CSR, Stream, dropout, pool
 from weft.kernels.attention import Drop
 from weft.nn import AGNNLayer, GATLayer, ModelConfig, Noise, VALayer, build
 from weft.parallel import DistributedGraph
@@ -194,6 +196,29 @@ def test_inference_keeps_nothing_for_backward():
         with torch.no_grad():
             assert saved(model.eval(), None) == 0
     assert counts[1] > counts[0] > 0
+
+
+def test_inference_of_any_depth_needs_the_same_buffers():
+    """The pool holds buffers of 1 MB and more: 33,000 vertices × 8 float32 are such a one."""
+    n = 33_000
+    step = torch.arange(n)
+    a = CSR(
+        torch.arange(0, 2 * n + 1, 2), torch.stack([step, (step * 7 + 1) % n], 1).ravel().int(), None, (n, n)
+    )
+    A, x = DistributedGraph.local(a), torch.randn(n, 8)
+
+    def asked(depth: int, training: bool) -> int:
+        model = build(ModelConfig("gat", layers=depth, hidden=8, heads=2, dropout=0.0), inputs=8, outputs=8)
+        gc.collect()
+        pool.trim()
+        before = pool.bytes
+        with torch.set_grad_enabled(training):
+            y = model.train(training)(A, x, Noise(0, 1))
+        assert y.shape == (n, 8)
+        return pool.bytes - before
+
+    assert asked(2, training=False) == asked(6, training=False) > 0
+    assert asked(6, training=True) > asked(2, training=True)
 
 
 def test_a_vertex_without_neighbours_gives_the_bias_and_no_gradient():

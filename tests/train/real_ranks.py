@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from weft.comm import Communicator
+from weft.comm import Communicator, Ledger
 from weft.graph import open_store
 from weft.train import LinkTrainer, RunConfig, Trainer
+from weft.train.verify import compare, serial, trace
 
 
 def train_in_turn(comm: Communicator, store: str, ways: list[dict[str, Any]]) -> list[list[float]]:
@@ -49,3 +50,38 @@ def link_in_turn(comm: Communicator, store: str, ways: list[dict[str, Any]]) -> 
         assert (result.moved.words, result.moved.messages) == (foretold.words, foretold.messages), way
         losses.append([*result.loss, *result.scores.values()])
     return losses
+
+
+def attention(model: str, **parallel: Any) -> RunConfig:
+    """A run of gat, agnn or va with everything that draws random numbers."""
+    made = RunConfig()
+    made.model.name, made.model.layers, made.model.hidden = model, 3, 6
+    made.model.heads, made.model.output_heads = (2, 3) if model == "gat" else (1, 1)
+    made.model.dropout, made.model.input_dropout, made.model.attention_dropout = 0.3, 0.1, 0.4
+    made.train.dtype, made.train.epochs, made.train.lr = "float64", 3, 0.02
+    for name, value in parallel.items():
+        assert hasattr(made.parallel, name), name
+        setattr(made.parallel, name, value)
+    return made
+
+
+def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict[str, Any]]]) -> list[float]:
+    """For each (model, way to lie on the ranks) the largest difference to the serial run; words checked."""
+    torch.set_num_threads(1)
+    source = open_store(source, verify=False) if isinstance(source, str) else source
+    found = []
+    for model, parallel in ways:
+        made = attention(model, **parallel)
+        distributed = trace(source, made, comm)
+        rows = compare(distributed, serial(source, made)) if comm.rank == 0 else {}
+        found.append(max(rows.values(), default=0.0))
+        trainer = Trainer(source, made, comm)
+        foretold = trainer.predict()
+        for epoch in (1, 2):  # no layer keeps anything from one epoch to the next: each moves the same
+            with Ledger(comm) as books:
+                trainer.step(epoch)
+            lines = {phase: line for phase, line in books.as_dict().items() if line["words"]}
+            moved = {phase: (line["words"], line["messages"]) for phase, line in lines.items()}
+            words, messages = foretold.words, foretold.messages
+            assert moved == {phase: (words[phase], messages[phase]) for phase in words}, (model, parallel)
+    return found

@@ -4,9 +4,13 @@ import pytest
 import torch
 
 from weft.comm import run_ranks
-from weft.graph import karate
+from weft.comm.threads import single
+from weft.graph import karate, write_store
 from weft.train import RunConfig
 from weft.train.verify import TOLERANCE, compare, serial, trace
+
+from .graphs import small
+from .real_ranks import attention, verify_attention
 
 
 def config() -> RunConfig:
@@ -35,3 +39,49 @@ def test_a_difference_is_seen(spoil):
     else:
         b.embedding = torch.where(b.embedding == b.embedding.max(), 0.0, b.embedding)
     assert max(compare(a, b).values()) > 1e-7
+
+
+# Attention: a directed graph, a prime number of vertices, dropout of inputs, activations and arcs.
+
+PRIME = 53
+WAYS = {
+    "a-stationary 2x2": (4, {"strategy": "a-stationary", "grid": "2x2"}),
+    "a-stationary 2x3": (6, {"strategy": "a-stationary", "grid": "2x3"}),
+    "a-stationary 3x3": (9, {"strategy": "a-stationary", "grid": "3x3"}),
+    "1d": (3, {"strategy": "1d"}),
+    "halo": (4, {"strategy": "halo"}),
+    "2d": (4, {"strategy": "2d"}),
+    "2d, A moves": (4, {"strategy": "2d", "move_adjacency": True}),
+    "3d": (8, {"strategy": "3d", "grid": "2x2x2"}),
+    "feature": (3, {"strategy": "feature"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_attention_on_a_grid_is_the_serial_run(way):
+    graph = small(nodes=PRIME)
+    assert graph.num_nodes == PRIME
+    ranks, parallel = WAYS[way]
+    ways = [(model, parallel) for model in ("gat", "agnn", "va")]
+    differences = run_ranks(verify_attention, ranks, "threads", graph, ways)[0]
+    assert len(differences) == 3
+    assert max(differences) < TOLERANCE["float64"], differences
+
+
+def test_another_mask_of_arcs_would_be_seen():
+    """The comparison does compare what dropout of arcs does."""
+    made = attention("gat")
+    alone = trace(small(nodes=PRIME), made, single())
+    made.model.attention_dropout = 0.41
+    assert max(compare(trace(small(nodes=PRIME), made, single()), alone).values()) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_attention_on_real_ranks_is_the_serial_run(tmp_path, ranks):
+    path = str(write_store(small(nodes=PRIME), tmp_path / "g.weft"))
+    names = ("a-stationary", "1d", "halo", "2d", "3d", "feature")
+    ways = [(model, {"strategy": name}) for name in names for model in ("gat", "agnn", "va")]
+    differences = run_ranks(verify_attention, ranks, "mpi", path, ways)[0]
+    assert len(differences) == len(ways)
+    assert max(differences) < TOLERANCE["float64"], differences
