@@ -72,12 +72,17 @@ def test_many_labels_and_a_grid_for_evaluation():
         compare(ours, alone, "multilabel")
 
 
-def test_full_neighbourhoods_in_one_batch_are_full_batch_training():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_full_neighbourhoods_in_one_batch_are_full_batch_training(weighted):
     """The truth: what the whole graph gives."""
+    graph = small()
+    if weighted:
+        g = torch.Generator().manual_seed(0)
+        graph = graph.replace(weights=0.5 + torch.rand(graph.num_arcs, generator=g, dtype=torch.float64))
     for way in ("sage", "sage max", "gcn", "sgc", "gat"):
         hops = "all,all,all" if way == "gcn" else "all,all"
         made = settings(way, batch__fanouts=hops, batch__batch_size=10**6, model__dropout=0.0)
-        full, ours = Trainer(small(), made), SampledTrainer(small(), made)
+        full, ours = Trainer(graph, made), SampledTrainer(graph, made)
         for epoch in (1, 2, 3):
             assert ours.step(epoch) == pytest.approx(full.step(epoch), rel=1e-9)
         assert ours.evaluate()["test_accuracy"] == full.evaluate()["test_accuracy"]

@@ -163,7 +163,7 @@ class PushPull(Feed):
         partial = stack.partial(hop, self.x_cols, self.first_column, self._sync)
         kept = stack.kept(block.targets, step, flight.seed)
         width = partial.shape[1]
-        rows = partial.detach().contiguous().view(-1) if kept is None else partial.detach()[kept]
+        rows = partial.detach().contiguous().view(-1) if kept is None else _take(partial.detach(), kept)
         words = _counts(kept, sizes, width)
         request = self.comm.ireduce_scatter(rows, words, phase="pull")
         flight.state.update(partial=partial, kept=kept, sizes=sizes, words=words, rows=request)
@@ -211,7 +211,7 @@ class PushPull(Feed):
             t = t.view(-1, width)
         else:
             mask = state["kept"].split(state["sizes"])[me]
-            t = t.new_zeros(mask.shape).masked_scatter_(mask, t)
+            t = _put(t, mask)
         state["t"] = t.requires_grad_()
         self._loss(flight, state["t"])
 
@@ -224,13 +224,13 @@ class PushPull(Feed):
         error: Tensor = state.pop("t").grad
         words: list[int] = state["words"]
         mask = None if state["kept"] is None else state["kept"].split(state["sizes"])[comm.rank]
-        error = error.reshape(-1) if mask is None else error[mask]
+        error = error.reshape(-1) if mask is None else _take(error, mask)
         if not flight.stack.rectified:
             state["error"] = comm.iall_gather(error, words, phase="errors")
             self.moved.add("errors", ledger.all_gather(words, comm.rank))
             return
         there = error != 0
-        values = error[there]
+        values = _take(error, there)
         one = [1] * comm.size
         counts = comm.all_gather(
             torch.tensor([values.numel()], dtype=torch.int32), one, phase="bits"
@@ -253,14 +253,31 @@ class PushPull(Feed):
                 _unpack(bits, n) for bits, n in zip(state["bits"].wait().split(spans), words, strict=True)
             ]
             mask = torch.cat(there)
-            error = error.new_zeros(mask.numel()).masked_scatter_(mask, error)
+            error = _put(error, mask)
         if state["kept"] is None:
             grad = error.view(partial.shape)
         else:
-            grad = error.new_zeros(partial.shape).masked_scatter_(state["kept"], error)
+            grad = _put(error, state["kept"])
         if partial.requires_grad:
             partial.backward(grad)
         flight.state.clear()
+
+
+def _take(x: Tensor, mask: Tensor) -> Tensor:
+    """x where the mask is true, row by row. numpy does it several times faster than torch."""
+    return torch.from_numpy(x.numpy()[mask.numpy()])
+
+
+def _put(values: Tensor, mask: Tensor) -> Tensor:
+    """The dual: `values` where the mask is true, 0 elsewhere.
+
+    >>> mask = torch.tensor([[True, False], [True, True]])
+    >>> _put(_take(torch.tensor([[1., 2.], [3., 4.]]), mask), mask).tolist()
+    [[1.0, 0.0], [3.0, 4.0]]
+    """
+    out = values.new_zeros(mask.shape)
+    out.numpy()[mask.numpy()] = values.numpy()
+    return out
 
 
 def _counts(kept: Tensor | None, sizes: Sequence[int], width: int) -> list[int]:
