@@ -71,7 +71,12 @@ def test_every_order_within_a_part_equals_the_serial_run(order, partition):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "method"),
-    [*(("64x1x1", method) for method in METHODS), ("8x8x1", "hypergraph"), ("4x4x4", "hypergraph")],
+    # The bound asks for 275,000 nets at 64 parts: stochastic is left to fewer ranks.
+    [
+        *(("64x1x1", method) for method in METHODS if method != "stochastic"),
+        ("8x8x1", "hypergraph"),
+        ("4x4x4", "hypergraph"),
+    ],
 )
 def test_sixty_four_virtual_ranks_equal_the_serial_run(grid, method):
     made = settings(strategy="grid", grid=grid, exchange="sparse", partition=method)
@@ -160,7 +165,7 @@ def test_a_damaged_file_of_parts_is_one_line(tmp_path):
 
 def real_ranks(folder: Path, ranks: int, ways: list[dict[str, Any]]) -> None:
     path = str(write_store(small(), folder / "g.weft"))
-    for alone, *losses in run_ranks(train_in_turn, ranks, "mpi", path, ways):
+    for alone, *losses in run_ranks(train_in_turn, ranks, "mpi", path, ways, stall_seconds=300):
         assert len(losses) == len(ways)
         for way, loss in zip(ways, losses, strict=True):
             assert loss == pytest.approx(alone, rel=1e-9), way
