@@ -8,10 +8,12 @@ import sys
 import pytest
 
 from weft.bench.pictures import check_drawable
-from weft.bench.words import ALGORITHMS, bench_words, draw_words, slope
+from weft.bench.words import ALGORITHMS, attention_words, bench_words, draw_words, slope
 from weft.cli import main
+from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import er
+from weft.train import RunConfig, Trainer
 
 FEW, MANY = [4, 8, 9, 16, 27], [4, 8, 9, 16, 27, 36, 64]
 N, WIDTH = 599, 24  # the width divides into every side, so that only rows are uneven
@@ -111,6 +113,48 @@ def test_an_epoch_is_foretold_from_one_propagation(measured):
         assert row["epoch_words"] == pytest.approx(4 * row["words"] + sums, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("model", "columns", "weights"),
+    [
+        # Columns of slabs of n/√P rows, forward and back; the first layer's input gets no gradient.
+        ("va", lambda k, layers: 3 * k + (layers - 1) * 8 * k, lambda k: k * k),
+        ("agnn", lambda k, layers: 7 * k + 6 + (layers - 1) * (8 * k + 7), lambda k: k * k + 1),
+        ("gat", lambda k, layers: layers * (5 * k + 10), lambda k: k * k + 2 * k),
+    ],
+)
+def test_attention_on_a_stationary_is_of_the_papers_order(model, columns, weights):
+    """O(nk/√p + k²) for a layer, forward as backward: the constants, exactly, where everything divides."""
+    n, k, layers = 20_480, 16, 3
+    squares = [4, 16, 64, 256, 1024]
+    rows = [row for row in attention_words(n, [2, *squares, 27], k, layers) if row["model"] == model]
+    assert [row["ranks"] for row in rows] == squares
+    for row in rows:
+        p, side = row["ranks"], row["ranks"] ** 0.5
+        sums = 2 * (layers * weights(k) + 2) * (p - 1) / p
+        assert row["words_mean"] == n / side * (1 - 1 / side) * columns(k, layers) + sums
+        assert row["words_mean"] <= row["words"] < 1.02 * row["words_mean"]
+        assert row["ratio"] < columns(k, layers) / (2 * layers * k)
+    assert -0.55 < slope(rows[-2:]) < -0.4
+
+
+def test_attentions_words_are_the_ledgers():
+    graph = er(nodes=101, degree=4, directed=True, features=6, classes=6)
+
+    def epoch(comm: Communicator, model: str, grid: str) -> int:
+        config = RunConfig()
+        config.model.name, config.model.hidden, config.model.layers, config.model.bias = model, 6, 3, False
+        config.parallel.strategy, config.parallel.grid = "a-stationary", grid
+        trainer = Trainer(graph, config, comm)
+        with Ledger(comm) as books:
+            trainer.step(1)
+        return books.words()
+
+    for row in attention_words(101, [4, 9], 6, 3):
+        side = round(row["ranks"] ** 0.5)
+        words = run_ranks(epoch, row["ranks"], "threads", row["model"], f"{side}x{side}")
+        assert (max(words), sum(words) / len(words)) == (row["words"], row["words_mean"]), row
+
+
 def test_the_command_prints_a_table_or_json_and_draws(capsys, tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "words.png"
@@ -119,9 +163,16 @@ def test_the_command_prints_a_table_or_json_and_draws(capsys, tmp_path):
     result = json.loads(capsys.readouterr().out)
     assert result["graph"] == "er:nodes=67,degree=3"
     assert [row["ranks"] for row in result["rows"]] == [4, 8, 4, 8, 4, 4, 8]
+    assert [(row["model"], row["ranks"]) for row in result["attention"]] == [
+        ("va", 4),
+        ("agnn", 4),
+        ("gat", 4),
+    ]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert main(line) == 0
-    assert "a-stationary" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "a-stationary" in out
+    assert "O(nk/√P + k²)" in out
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ al. give orders of growth, O(nk/√p + k²) for a layer, forward as backward; th
 
 weft's epoch is a steady one: the first layer's A·X is kept, so that L-1 layers propagate, each forward and
 back; the sum of the gradients and the loss are in it.
+
+Attention is shown for a-stationary alone, whose paper it is: what the formulas foretell, which tests and
+every run hold against the ledger, beside 2L (nk/√P + k²).
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..comm import Ledger
+from ..comm import Ledger, ledger
 from ..comm.threads import run_threads
 from ..errors import UserError
 from ..graph import Graph
-from ..parallel import Grid
+from ..nn import ModelConfig, build
+from ..parallel import Blocks, Grid
+from ..parallel.volume import Count, count_move, dense_lines
 from ..train import RunConfig, Trainer
 from .pictures import check_drawable, new_figure, save
 
@@ -168,7 +173,42 @@ def bench_words(graph: Graph, ranks: Sequence[int], width: int = 16, layers: int
     if not rows:
         named = ", ".join(map(str, ranks))
         raise UserError(f"no algorithm has a formula for {named} ranks. Use --ranks 4,16,64.")
-    return {"vertices": graph.num_nodes, "nnz": nnz, "width": width, "layers": layers, "rows": rows}
+    return {
+        "vertices": graph.num_nodes, "nnz": nnz, "width": width, "layers": layers, "rows": rows,
+        "attention": attention_words(graph.num_nodes, ranks, width, layers),
+    }  # fmt: skip
+
+
+def attention_words(n: int, ranks: Sequence[int], width: int, layers: int = 3) -> list[dict[str, Any]]:
+    """A row for every attention model and square number of ranks: words of an epoch, bound and their ratio.
+
+    A ratio that does not grow with P is what O(nk/√p + k²) says.
+
+    >>> rows = attention_words(10_000, [4, 64, 1024], width=16)
+    >>> [round(row["ratio"], 1) for row in rows if row["model"] == "gat"]
+    [1.4, 2.5, 2.7]
+    """
+    rows = []
+    for name in ("va", "agnn", "gat"):
+        model = build(ModelConfig(name=name, layers=layers, hidden=width, bias=False), width, width)
+        moves, weights = model.moves(), sum(p.numel() for p in model.parameters())
+        for p in (p for p in ranks if _square(p, flat=True)):
+            blocks = Blocks.even(n, Grid(_root(p, 2), _root(p, 2)))
+            words = []
+            for rank in range(p):
+                count = Count(blocks, rank, *dense_lines(blocks, rank))
+                for move in moves:
+                    count_move(count, move)
+                sums = sum(ledger.all_reduce(numbers, rank, p).words for numbers in (weights, 2))
+                words.append(sum(count.volume.words.values()) + sums)
+            bound = 2 * layers * (n * width / p**0.5 + width**2)
+            rows.append(
+                {
+                    "model": name, "ranks": p, "grid": str(blocks.grid), "words": max(words),
+                    "words_mean": sum(words) / p, "bound": bound, "ratio": max(words) / bound,
+                }
+            )  # fmt: skip
+    return rows
 
 
 def _with_features(graph: Graph, width: int) -> Graph:

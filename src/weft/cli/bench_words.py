@@ -54,4 +54,14 @@ def run(arguments: Sequence[str]) -> int:
                 for r in result["rows"]
             ],
         )  # fmt: skip
+    if result["attention"]:
+        _table(
+            f"one epoch of {layers} layers of attention on a-stationary; the paper: O(nk/√P + k²) a layer",
+            ["model", "P", "grid", "weft", "2L (nk/√P + k²)", "ratio"],
+            [
+                [r["model"], r["ranks"], r["grid"], f"{r['words']:,}", f"{r['bound']:,.0f}",
+                 f"{r['ratio']:.2f}"]
+                for r in result["attention"]
+            ],
+        )  # fmt: skip
     return 0
