@@ -142,6 +142,10 @@ ENTRIES: dict[str, tuple[Callable[[Leaves, int], Any], Callable[[Leaves, int], T
         + torch.clamp(p["u"], min=-0.5)[:, None] + F.elu(p["v"])[None] + torch.sqrt(p["u"]**2 + 1)[:, None]
         + F.gelu(p["u"])[:, None] + torch.maximum(p["u"], p["v"])[:, None],
     ),
+    "powers and magnitudes": (
+        lambda p, h: 2 ** rep(p["u"]).T - abs(rep(p["v"])) ** 1.5 + torch.square(p["t"] * rep(p["u"])),
+        lambda p, h: 2 ** p["u"][None] - (p["v"].abs() ** 1.5)[:, None] + ((p["t"] * p["u"]) ** 2)[:, None],
+    ),
     "dot and vectors mixed": (
         lambda p, h: torch.tanh(tall(p["q"], h) @ tall(p["k"], h).T + rep(p["u"])) * p["t"],
         lambda p, h: torch.tanh(dots(p["q"], p["k"], h) + p["u"][:, None]) * p["t"],
@@ -356,6 +360,7 @@ def S(heads: int = 1) -> Sampled:
         (lambda: dropout(S(), 1.0, STREAM), r"dropout must lie in \[0, 1\), not 1.0"),
         (lambda: aggregate(S(), torch.ones(N, 2), "median"), "median"),
         (lambda: torch.tanh(S(heads=3)) @ torch.ones(N, 4), "3 heads, which do not"),
+        (lambda: aggregate(S(heads=2), torch.ones(N, 4), "max"), "one number an arc, these arcs have 2"),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit_are_named(what, message):

@@ -151,6 +151,12 @@ class _Expression:
     def __pow__(self, power: Any) -> Any:
         return self._apply("pow", torch.pow, self, power)
 
+    def __rpow__(self, base: Any) -> Any:
+        return self._apply("pow", torch.pow, base, self)
+
+    def __abs__(self) -> Any:
+        return self._apply("abs", torch.abs, self)
+
     def __neg__(self) -> Any:
         return self._apply("neg", torch.neg, self)
 
