@@ -1,6 +1,6 @@
 // Attention over the arcs of A, a row at a time: scores, stable softmax and the weighted sum in one pass.
 //
-//   s[e,h]  the score of arc e = (i, j) in head h: given, leaky(u[i,h] + v[j,h]), or gain[j,h] <q[i,h,:], k[j,h,:]>
+//   s[e,h]  the score of arc e = (i, j) in head h: given, leaky(u[i,h] + v[j,h]), or row_gain[i,h] gain[j,h] <q[i,h,:], k[j,h,:]>
 //   p[e,h]  s itself, or exp(s - m_i) with a running maximum m_i and sum l_i (softmax)
 //   y[i,c]  Σ_e keep(e,h) p[e,h] x[j,c], h the head that column c belongs to
 //
@@ -403,6 +403,12 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
         if (at.gain)
           for (int64_t e = 0; e < n; ++e)
             for (int64_t h = 0; h < H; ++h) score[e * H + h] *= at.gain[int64_t(columns[e]) * H + h];
+        if (at.row_gain) {
+          heads.lay(pattern, at.row_gain + i * H);
+          heads.each(numbers, [&](int64_t k, int64_t q) {
+            store(score + k, load<Vec<V>>(score + k) * load<Vec<V>>(pattern + q));
+          });
+        }
       }
       if (at.softmax) {
         for (int64_t k = n * H; k < numbers; ++k) score[k] = -INFINITY;
@@ -570,6 +576,110 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
   });
 }
 
+// With a = row_gain, b = gain and raw = <x_i, x_j>, arc (i, j) has the score a_i b_j raw and arc (j, i) has
+// a_j b_i raw: both are at hand when row i meets its neighbour j, so all of row i's gradient is.
+//   dx_i = Σ_j (ds_ij a_i b_j + ds_ji a_j b_i) x_j + keep p_ji g_j
+template <class V, class I>
+void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, V* dx,
+                          V* dgains, int threads) {
+  const int64_t H = at.heads, arcs = a.rows ? a.indptr[a.rows] : 0, dim = width / H;
+  const Segments segments(width, 0, dim > 0 ? dim : 1, kLanes<V>);
+  const int64_t bytes = width * int64_t(sizeof(V));
+  const int64_t tile = tile_of<V>(2 * bytes);
+  const Heads<V> heads(H, tile);
+  for_rows_with<V>(a.indptr, a.rows, 4 * width, 9 * heads.room + 6 * heads.period, threads,
+                   [&](int64_t i, V* scratch) {
+    V* raw = scratch;
+    V* out_dot = raw + heads.room;       // <g_i, x_j>, for arc (i, j)
+    V* in_dot = out_dot + heads.room;    // <g_j, x_i>, for arc (j, i)
+    V* aj = in_dot + heads.room;
+    V* bj = aj + heads.room;
+    V* logs = bj + heads.room;
+    V* mean = logs + heads.room;
+    V* keep_out = mean + heads.room;
+    V* keep_in = keep_out + heads.room;
+    V* ai = keep_in + heads.room;
+    V* bi = ai + heads.period;
+    V* log_i = bi + heads.period;
+    V* mean_i = log_i + heads.period;
+    V* sum_a = mean_i + heads.period;
+    V* sum_b = sum_a + heads.period;
+    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
+    const V* xi = x + i * width;
+    const V* gi = g + i * width;
+    const V* mine = stat + i * 4 * H;
+    V* out = dx + i * width;
+    if (count == 0)
+      for (int64_t c = 0; c < width; ++c) out[c] = 0;
+    heads.lay(ai, mine), heads.lay(bi, mine + H), heads.lay(log_i, mine + 2 * H), heads.lay(mean_i, mine + 3 * H);
+    heads.fill(sum_a, V(0)), heads.fill(sum_b, V(0));
+    for (int64_t begin = 0; begin < count; begin += tile) {
+      const int64_t n = count - begin < tile ? count - begin : tile, numbers = heads.padded(n);
+      const I* columns = a.indices + from + begin;
+      const int64_t reach = arcs - from - begin;
+      Dots<V> into_raw(raw), into_out(out_dot), into_in(in_dot);
+      for (int64_t e = 0; e < n; ++e) {
+        if (e + kAhead < reach) {
+          const int64_t next = columns[e + kAhead];
+          prefetch(x + next * width, bytes);
+          prefetch(g + next * width, bytes);
+          prefetch(stat + next * 4 * H, 4 * H * int64_t(sizeof(V)));
+        }
+        const int64_t j = columns[e];
+        const V* xj = x + j * width;
+        const V* gj = g + j * width;
+        for (const Segment& s : segments) {
+          into_raw.add(products(xi + s.begin, xj + s.begin, s.end - s.begin));
+          into_out.add(products(gi + s.begin, xj + s.begin, s.end - s.begin));
+          into_in.add(products(xi + s.begin, gj + s.begin, s.end - s.begin));
+        }
+        const V* other = stat + j * 4 * H;
+        copy_head(aj + e * H, other, H);
+        copy_head(bj + e * H, other + H, H);
+        if (at.softmax) {
+          copy_head(logs + e * H, other + 2 * H, H);
+          copy_head(mean + e * H, other + 3 * H, H);
+        }
+      }
+      into_raw.flush(), into_out.flush(), into_in.flush();
+      if (at.threshold) {
+        for (int64_t e = 0; e < n; ++e) {
+          keep_factors(at, i, int64_t(columns[e]), keep_out + e * H);
+          keep_factors(at, int64_t(columns[e]), i, keep_in + e * H);
+        }
+        for (int64_t k = 0; k < n * H; ++k) out_dot[k] *= keep_out[k], in_dot[k] *= keep_in[k];
+      }
+      for (int64_t k = n * H; k < numbers; ++k)
+        raw[k] = out_dot[k] = in_dot[k] = aj[k] = bj[k] = logs[k] = mean[k] = 0;
+      // out_dot becomes the weight of x_j, in_dot that of g_j.
+      heads.each(numbers, [&](int64_t k, int64_t q) {
+        const Vec<V> r = load<Vec<V>>(raw + k), a_j = load<Vec<V>>(aj + k), b_j = load<Vec<V>>(bj + k);
+        const Vec<V> a_i = load<Vec<V>>(ai + q), b_i = load<Vec<V>>(bi + q);
+        Vec<V> ds_out = load<Vec<V>>(out_dot + k), ds_in = load<Vec<V>>(in_dot + k);
+        Vec<V> p_in = r * a_j * b_i;
+        if (at.softmax) {
+          const Vec<V> p_out = exponential<V>(r * a_i * b_j - load<Vec<V>>(log_i + q));
+          p_in = exponential<V>(p_in - load<Vec<V>>(logs + k));
+          ds_out = p_out * (ds_out - load<Vec<V>>(mean_i + q));
+          ds_in = p_in * (ds_in - load<Vec<V>>(mean + k));
+        }
+        store(sum_a + q, load<Vec<V>>(sum_a + q) + ds_out * b_j * r);
+        store(sum_b + q, load<Vec<V>>(sum_b + q) + ds_in * a_j * r);
+        store(out_dot + k, ds_out * a_i * b_j + ds_in * a_j * b_i);
+        store(in_dot + k, p_in);
+      });
+      if (at.threshold)
+        for (int64_t k = 0; k < n * H; ++k) in_dot[k] *= keep_in[k];
+      add_rows_of(segments, columns, out_dot, H, n, reach, x, width, out, begin == 0, true);
+      add_rows_of(segments, columns, in_dot, H, n, reach, g, width, out, false, true);
+    }
+    V* mine_out = dgains + i * 2 * H;
+    for (int64_t h = 0; h < 2 * H; ++h) mine_out[h] = 0;
+    heads.add_up(sum_a, mine_out);
+    heads.add_up(sum_b, mine_out + H);
+  });
+}
+
 template <class V, class I>
 void sddmm_heads(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
                  int64_t heads, V* out, int threads) {
@@ -590,6 +700,7 @@ void sddmm_heads(Csr<V, I> a, const V* left, const V* right, int64_t width, int6
 }
 
 #define INSTANTIATE(V, I)                                                                                    \
+  template void attend_self_backward(Csr<V, I>, Attention<V>, const V*, const V*, const V*, int64_t, V*, V*, int); \
   template void attend(Csr<V, I>, Attention<V>, const V*, int64_t, int64_t, int64_t, V*, V*, bool, bool, int); \
   template void attend_backward(Csr<V, I>, Attention<V>, const V*, const V*, const V*, int64_t, int64_t, V*, \
                                 V*, V*, V*, int);                                                             \

@@ -30,8 +30,9 @@ struct Attention {
   int64_t row_stride;
   const V* column;
   int64_t inner;
-  // dot: a factor per column and head, [columns, heads]; may be null.
+  // dot: a factor per column and head, [columns, heads], and one per row; each may be null.
   const V* gain;
+  const V* row_gain;
   V slope;
   bool softmax;
   // Dropout of arcs by counter; threshold 0 keeps all. Names may be null: row i is vertex i.
@@ -65,6 +66,10 @@ struct Kernels {
   // Σ_c g[i,c] y[i,c]; g = dy [rows, width].
   void (*attend_backward)(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
                           int64_t dim, V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
+  // The same for dot products of x with itself, times x, where A has an entry (j, i) for every (i, j): one walk,
+  // nothing per arc. stat [rows, 4 heads]: row_gain, gain, log Σ exp, Σ g y; dgains [rows, 2 heads]: of both gains.
+  void (*attend_self_backward)(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
+                               V* dx, V* dgains, int threads);
   // out[k] = x[index[k]]
   void (*gather_rows)(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
   // x[index[k]] += src[k]; no index occurs twice.

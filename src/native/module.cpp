@@ -83,7 +83,7 @@ struct Scores {
   int64_t row_stride = 0;
   Address column = 0;
   int64_t inner = 0;
-  Address gain = 0;
+  Address gain = 0, row_gain = 0;
   double slope = 1;
   bool softmax = true;
   uint32_t threshold = 0;
@@ -94,7 +94,7 @@ struct Scores {
   template <class V>
   weft::Attention<V> as() const {
     return {weft::Score(kind), heads, at<const V>(given), at<const int64_t>(permutation), at<const V>(row),
-            row_stride, at<const V>(column), inner, at<const V>(gain), V(slope), softmax, threshold, V(scale), key,
+            row_stride, at<const V>(column), inner, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
             at<const int64_t>(row_names), at<const int64_t>(column_names)};
   }
 };
@@ -153,6 +153,14 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
           kernels<V, I>().attend_backward(csr(rows, t_indptr, t_indices, 0), s.template as<V>(), at<const V>(stat),
                                           at<const V>(g), at<const V>(x), width, dim, at<V>(dx), at<V>(dcolumn),
                                           at<V>(dgain), at<V>(dscore), threads);
+        });
+  m.def(("attend_self_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Scores& s, Address stat, Address g, Address x,
+            int64_t width, Address dx, Address dgains, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().attend_self_backward(csr(rows, indptr, indices, 0), s.template as<V>(), at<const V>(stat),
+                                               at<const V>(g), at<const V>(x), width, at<V>(dx), at<V>(dgains),
+                                               threads);
         });
   m.def(("gather_rows_" + suffix).c_str(),
         [](Address x, Address index, int64_t count, int64_t width, Address out, int threads) {
@@ -235,6 +243,7 @@ NB_MODULE(_native, m) {
       .def_rw("column", &Scores::column)
       .def_rw("inner", &Scores::inner)
       .def_rw("gain", &Scores::gain)
+      .def_rw("row_gain", &Scores::row_gain)
       .def_rw("slope", &Scores::slope)
       .def_rw("softmax", &Scores::softmax)
       .def_rw("threshold", &Scores::threshold)

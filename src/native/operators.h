@@ -30,6 +30,9 @@ template <class V, class I>
 void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, int64_t dim,
                      V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
 template <class V, class I>
+void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, V* dx,
+                          V* dgains, int threads);
+template <class V, class I>
 void gather_rows(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
 template <class V, class I>
 void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);

@@ -3,6 +3,7 @@
 from .csr import CSR
 from .draw import draw, shuffled, uniform
 from .dropout import Stream, dropout, relu_dropout_
+from .elementwise import add_bias, elu_, norms, row_products
 from .linear import add_linear_, linear, linear_pair
 from .memory import pool
 from .meter import Meter
@@ -18,17 +19,21 @@ __all__ = [
     "Meter",
     "Move",
     "Stream",
+    "add_bias",
     "add_linear_",
     "add_rows_",
     "draw",
     "dropout",
+    "elu_",
     "gather_rows",
     "linear",
     "linear_pair",
+    "norms",
     "pack_rows",
     "pool",
     "relabel",
     "relu_dropout_",
+    "row_products",
     "sample_rows",
     "scatter_add",
     "sddmm",

@@ -59,11 +59,11 @@ class Scores:
 
     given      s[e,h] = given[e,h]
     additive   s[e,h] = leaky(row[i,h] + column[j,h]),     leaky(t) = t or slope·t where t ≤ 0
-    dot        s[e,h] = gain[j,h] ⟨row[i,h,:], column[j,h,:]⟩
+    dot        s[e,h] = row_gain[i,h] gain[j,h] ⟨row[i,h,:], column[j,h,:]⟩
 
     row     [rows, heads]     (dot: [rows, heads · d])
     column  [columns, heads]  (dot: [columns, heads · d])
-    gain    [columns, heads]  or None: 1
+    gain    [columns, heads]  or None: 1;  row_gain [rows, heads] or None, for `attend` alone
     given   [arcs, heads]
     """
 
@@ -76,6 +76,7 @@ class Scores:
     softmax: bool = True
     drop: Drop | None = None
     gain: Tensor | None = None
+    row_gain: Tensor | None = None
 
     @property
     def inner(self) -> int:
@@ -90,6 +91,7 @@ class Scores:
         assert self.column is not None
         if self.kind == "dot":
             s = sddmm_heads(a, self.row, self.column, 0, max(self.inner, 1), self.heads)
+            s = s if self.row_gain is None else s * self.row_gain[a.row_of]
             return s if self.gain is None else s * self.gain[a.indices.long()]
         t = self.row[a.row_of] + self.column[a.indices.long()]
         return torch.where(t > 0, t, t * self.slope)
@@ -102,6 +104,7 @@ class Scores:
         out.row, out.column = native.address(self.row), native.address(self.column)
         out.row_stride = 0 if self.row is None else self.row.shape[1]
         out.inner, out.slope, out.gain = self.inner, self.slope, native.address(self.gain)
+        out.row_gain = native.address(self.row_gain)
         if self.drop is not None and self.drop.p > 0:
             out.threshold, out.scale = _threshold(self.drop.p), 1 / (1 - self.drop.p)
             out.key = self.drop.key
@@ -248,6 +251,38 @@ def attend_backward(
     if together:
         dx = dcolumn = dx.add_(dcolumn)
     return dx, dcolumn, dgain, ds
+
+
+@metered("attend")
+def attend_self_backward(
+    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(dx, dgains) of a finished `attend` of x with itself, where A has (j, i) for every (i, j): one walk.
+
+    stat    [n, 4·heads]  row_gain, gain, log Σ exp(s), Σ_c dy[i,c] y[i,c]
+    dx      [n, w]        of all three places where x stands
+    dgains  [n, 2·heads]  of row_gain and gain
+    """
+    n, width, heads = a.shape[0], x.shape[1], scores.heads
+    if _served(a, x, dy, stat):
+        dx, dgains = empty(n, width, like=x), empty(n, 2 * heads, like=x)
+        native.kernel("attend_self_backward", x, a.indices)(
+            n, *map(native.address, (a.indptr, a.indices)), scores._native(),
+            *map(native.address, (stat, dy, x)), width, *map(native.address, (dx, dgains)),
+            native.threads((a.arcs + n) * width),
+        )  # fmt: skip
+        return dx, dgains
+    row_gain, gain, logs, products = stat.split(heads, 1)
+    dim = width // heads
+    row = x * row_gain.repeat_interleave(dim, 1)
+    # The general walk, with the row gain folded into the row operand.
+    folded = Scores("dot", heads, row, x.clone(), None, 1.0, scores.softmax, scores.drop, gain.contiguous())
+    dx, dkey, dgain, ds = attend_backward(a, folded, torch.cat([logs, products], 1), dy, x, dim)
+    assert dgain is not None
+    drow = weigh(a, ds, x, dim)
+    drow_gain = (drow * x).view(n, heads, dim).sum(2)
+    dx = dx + dkey + drow * row_gain.repeat_interleave(dim, 1)
+    return dx, torch.cat([drow_gain, dgain], 1)
 
 
 @metered("sddmm")

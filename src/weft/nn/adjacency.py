@@ -65,9 +65,12 @@ class Tally:
         return x
 
     def attend(
-        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None, kind: str = "additive",
-        heads: int = 1, slope: float = 1.0, softmax: bool = True, drop: Any = None,
+        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
+        scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
+        softmax: bool = True, drop: Any = None,
     ) -> Tensor:  # fmt: skip
+        # On a grid the scale goes into the row operand, which is then no longer x itself.
+        row = row if scale is None else row * scale.sum()
         self._note(
             f"attend {kind}", x.shape[1], row, column, x, gain, heads=heads, key_width=row.shape[1],
             softmax=softmax, together=column is x, gain=gain is not None,

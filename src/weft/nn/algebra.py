@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import unknown
-from ..kernels import CSR, Stream
+from ..kernels import CSR, Stream, norms
 
 # ---- what an entry (i, j) is made of
 
@@ -259,8 +259,7 @@ class Tall:
     @property
     def norms(self) -> Tensor:
         """The length of each row, per head: [n, heads]."""
-        n, width = self.value.shape
-        return self.value.view(n, self.heads, width // self.heads).norm(dim=2)
+        return norms(self.value, self.heads)
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, _Transposed):
@@ -545,14 +544,12 @@ def _dot(A: Any, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor
             return None
         factor = number if above else 1 / number
         scale = factor if scale is None else scale * factor
-    row = dot.x
+    n = dot.x.shape[0]
     if scale is not None:
-        n, width = row.shape
-        scale = scale[..., None] if isinstance(scale, Tensor) and scale.dim() else scale
-        row = (row.view(n, heads, width // heads) * scale).reshape(n, width)
-    if gain is not None and gain.shape[1] != heads:
-        gain = gain.expand(-1, heads)
-    return A.attend(row, dot.y, x, gain, kind="dot", heads=heads, softmax=softmax, drop=drop)
+        scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
+        scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(n, heads)
+    gain = None if gain is None else gain.expand(n, heads)
+    return A.attend(dot.x, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
 
 
 def _additive(A: Any, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import Stream, linear
+from ..kernels import Stream, add_bias, linear
 from .adjacency import Adjacency
 from .algebra import dropout, leaky_relu, outer, rep, softmax, tall
 
@@ -116,7 +116,8 @@ class GATLayer(nn.Module):
         out = dropout(Psi, self.drop, stream) @ z
         if self.average and self.heads > 1:
             out = out.view(h.shape[0], self.heads, self.width).mean(1)
-        return out if self.bias is None else out + self.bias  # not in place: backward needs out
+        # Backward needs `out` as it is, and an activation may write into what is returned here.
+        return add_bias(out, out.new_zeros(out.shape[1]) if self.bias is None else self.bias)
 
     def _folded(self) -> Tensor:
         """[in, 2 · heads]: W a₁ and W a₂ of every head."""

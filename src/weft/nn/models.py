@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError, unknown
-from ..kernels import Stream, dropout, relu_dropout_
+from ..kernels import Stream, dropout, elu_, relu_dropout_
 from .adjacency import Adjacency, Move, Tally
 from .attention import AGNNLayer, GATLayer, VALayer
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
@@ -127,7 +126,7 @@ class Model(nn.Module):
         rows = A.rows if dropping else None
         if self.activation == "relu":
             return relu_dropout_(z, p, stream, rows)
-        return dropout(F.elu(z), p, stream, rows)
+        return dropout(elu_(z), p, stream, rows)
 
     def moves(self, plain: bool = True) -> list[Move]:
         """What one steady training step asks of the graph, layer by layer; `plain`: A is all ones.

@@ -24,12 +24,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels import CSR
+from ..kernels import CSR, row_products
 from ..kernels.attention import (
     Drop,
     Scores,
     attend,
     attend_backward,
+    attend_self_backward,
     inverse,
     log_sum,
     sddmm_heads,
@@ -111,6 +112,40 @@ class Attend(torch.autograd.Function):
         wants_row, *wants_columns = ctx.needs_input_grad[:4]
         found = ctx.work.backward(parts, grads[0].contiguous(), y, logs, wants_row, any(wants_columns))
         return *found, None, None
+
+
+class SelfAttend(torch.autograd.Function):
+    """`Attend` where one rank has all of a symmetric A and scores are dot products of x with itself.
+
+        s_ij = row_gain_i gain_j ⟨x_i, x_j⟩     y = Ψ x
+
+    Backward is one walk over A with nothing per arc: row i meets (i, j) and (j, i) together.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, row_gain: Tensor, gain: Tensor, a: CSR, how: Attention, names: Tensor
+    ) -> Tensor:
+        x, row_gain, gain = (t.detach().contiguous() for t in (x, row_gain, gain))
+        drop = None if how.drop is None else Drop(*how.drop, names, names)
+        ctx.a, ctx.heads, dim = a, how.heads, max(x.shape[1] // how.heads, 1)
+        ctx.scores = scores = Scores(
+            "dot", how.heads, x, x, softmax=how.softmax, drop=drop, gain=gain, row_gain=row_gain
+        )
+        y, state = attend(a, scores, x, dim)
+        logs = torch.zeros_like(gain) if state is None else log_sum(state)
+        ctx.save_for_backward(x, row_gain, gain, y, logs)
+        ctx.scores = Scores("dot", how.heads, softmax=how.softmax, drop=drop)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, row_gain, gain, y, logs = ctx.saved_tensors
+        dy, heads = grads[0].contiguous(), ctx.heads
+        products = row_products(dy, y, heads)
+        stat = torch.cat([row_gain, gain, logs, products], 1)
+        dx, dgains = attend_self_backward(ctx.a, ctx.scores, stat, dy, x)
+        return dx, dgains[:, :heads], dgains[:, heads:], None, None, None
 
 
 @dataclass
@@ -228,7 +263,7 @@ class Work:
         plan, how, columns = self.plan, self.how, self.plan.columns
         narrow = []  # [U, ·]: what is needed of every row, besides dy
         if how.softmax:
-            products = (dy * y).view(dy.shape[0], how.heads, self.dim).sum(2)
+            products = row_products(dy, y, how.heads)
             narrow += [logs, columns.share(products)]
         if how.kind == "additive":
             narrow.append(parts.row)

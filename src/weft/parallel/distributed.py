@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from ..errors import UserError, unknown
 from ..kernels import CSR, Move, Stream
 from ..kernels.kept import Kept, repeat
 from . import edges
-from .attend import Attend, Attention
+from .attend import Attend, Attention, SelfAttend
 from .blocks import Blocks
 from .exchange import Exchange
 from .grid import Grid
@@ -151,6 +152,7 @@ class DistributedGraph:
         column: Tensor,
         x: Tensor,
         gain: Tensor | None = None,
+        scale: Tensor | None = None,
         kind: str = "additive",
         heads: int = 1,
         slope: float = 1.0,
@@ -160,7 +162,8 @@ class DistributedGraph:
         """Ψ x, Ψ the (row softmax of the) scores at A's entries, through the fused kernels.
 
             additive  s_ij = leaky(row_i + column_j)     row, column  [n_own, heads]
-            dot       s_ij = gain_j ⟨row_i, column_j⟩    row, column  [n_own, heads · d], gain [n_own, heads]
+            dot       s_ij = scale_i gain_j ⟨row_i, column_j⟩    row, column  [n_own, heads · d],
+                                                         scale, gain  [n_own, heads], 1 where not given
             x         [n_own, heads · out], each head's columns beside each other; so is the result
             drop      (p, stream): share of the arcs left out in each head
 
@@ -175,14 +178,34 @@ class DistributedGraph:
             raise ValueError(
                 f"additive scores have {heads} columns, not {row.shape[1]} and {column.shape[1]}"
             )
-        if gain is not None and (kind != "dot" or gain.shape[1] != heads):
-            raise ValueError(
-                f"a gain is [n, {heads}] and for dot products, not {tuple(gain.shape)} for {kind}"
-            )
+        for name, factor in (("gain", gain), ("scale", scale)):
+            if factor is not None and (kind != "dot" or factor.shape[1] != heads):
+                raise ValueError(
+                    f"a {name} is [n, {heads}], of dot products; not {tuple(factor.shape)} of {kind}"
+                )
         if row.shape[1] != column.shape[1]:
             raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
         dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
-        return Attend.apply(row, column, x, gain, self.plan, Attention(kind, heads, slope, softmax, dropped))
+        how = Attention(kind, heads, slope, softmax, dropped)
+        if kind == "dot" and row is column is x and self._symmetric:
+            ones = x.new_ones(x.shape[0], heads)
+            scale, gain = ones if scale is None else scale, ones if gain is None else gain
+            return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, self.plan.row_names.long())
+        if scale is not None:
+            row = (row.view(row.shape[0], heads, -1) * scale[:, :, None]).view_as(row)
+        return Attend.apply(row, column, x, gain, self.plan, how)
+
+    @functools.cached_property
+    def _symmetric(self) -> bool:
+        """Whether this rank has all of A, and A has an entry (j, i) for every (i, j)."""
+        if self.comm.size > 1:
+            return False
+        a = self.plan.matrix(0)
+        return (
+            a.shape[0] == a.shape[1]
+            and torch.equal(a.T.indptr, a.indptr)
+            and torch.equal(a.T.indices, a.indices)
+        )
 
     def spread(self, x: Tensor, side: str) -> Tensor:
         """e[arc] = x[i] (side "row") or x[j] (side "column"). [n_own, h] → [arcs, h]."""

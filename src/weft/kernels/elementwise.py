@@ -1,0 +1,97 @@
+"""Small steps between the large ones, with results in reused memory (`weft.kernels.memory`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .attention import sddmm_heads
+from .csr import CSR
+from .memory import empty
+
+
+def add_bias(x: Tensor, bias: Tensor) -> Tensor:
+    """y = x + b, x left as it is. [n, w], [w] → [n, w].
+
+    >>> add_bias(torch.zeros(2, 2), torch.tensor([1., 2.])).tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
+    return _AddBias.apply(x, bias)
+
+
+class _AddBias(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
+        return torch.add(x.detach(), bias.detach(), out=empty(*x.shape, like=x))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return grads[0], grads[0].sum(0)
+
+
+def elu_(x: Tensor) -> Tensor:
+    """y = x where x > 0, else e^x − 1; in place. Backward reads its slope from y: 1, or y + 1.
+
+    >>> elu_(torch.tensor([-1e9, 0.0, 2.0]))
+    tensor([-1.,  0.,  2.])
+    """
+    return _Elu.apply(x)
+
+
+class _Elu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        torch.nn.functional.elu_(x.detach())
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (y,), dy = ctx.saved_tensors, grads[0]
+        out = empty(*dy.shape, like=dy)
+        return torch.ops.aten.elu_backward.grad_input(dy, 1.0, 1.0, 1.0, True, y, grad_input=out)
+
+
+def row_products(x: Tensor, y: Tensor, heads: int = 1) -> Tensor:
+    """⟨x[i], y[i]⟩ in each head, no temporary of their size. [n, heads · w], twice → [n, heads].
+
+    >>> row_products(torch.ones(2, 4), torch.ones(2, 4), heads=2).tolist()
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
+    n, width = x.shape
+    index = torch.int32 if n < 2**31 else torch.int64
+    diagonal = CSR(torch.arange(n + 1), torch.arange(n, dtype=index), None, (n, n))
+    return sddmm_heads(diagonal, x, y, 0, max(width // heads, 1), heads)
+
+
+def norms(x: Tensor, heads: int = 1) -> Tensor:
+    """The length of each row in each head. [n, heads · w] → [n, heads]. A row of zeros has gradient 0.
+
+    >>> norms(torch.tensor([[3., 4.]])).tolist()
+    [[5.0]]
+    """
+    return _Norms.apply(x, heads)
+
+
+class _Norms(torch.autograd.Function):
+    """forward |x|, backward dx = x · d|x| / |x|."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, heads: int) -> Tensor:
+        x = x.detach().contiguous()
+        length = row_products(x, x, heads).sqrt_()
+        ctx.save_for_backward(x, length)
+        return length
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, length = ctx.saved_tensors
+        n, heads = length.shape
+        factor = torch.where(length == 0, 0.0, grads[0] / length)
+        shape = (n, heads, x.shape[1] // heads)
+        dx = empty(*x.shape, like=x)
+        torch.mul(x.view(shape), factor[:, :, None], out=dx.view(shape))
+        return dx, None
