@@ -237,31 +237,31 @@ def test_real_ranks_give_the_same_by_both_feeds(tmp_path, ranks):
 # Accuracy
 
 
-def accuracy(graph: Any, **more: Any) -> float:
-    """Mean test accuracy over two seeds."""
-    scores = []
-    for seed in range(2):
-        made = settings("sage", train__dtype="float32", train__lr=0.01, train__seed=seed, **more)
-        made.model.hidden, made.batch.fanouts = 32, "25,10"
-        scores.append(make_trainer(graph, made).fit().accuracy["test"])
-    return sum(scores) / len(scores)
+def accuracy(graph: Graph, **more: Any) -> float:
+    """Test accuracy of GraphSAGE 32 wide, evaluated exactly, with the weights of the best validation."""
+    made = settings("sage", train__dtype="float32", train__evaluate_every=2, **more)
+    made.model.hidden, made.batch.fanouts = 32, "25,10"
+    return make_trainer(graph, made).fit().accuracy["test"]
 
 
-def learn_alike(graph: Graph, epochs: int, batch_size: int, batch_epochs: int) -> None:
+def learn_alike(graph: Graph, full: dict[str, Any], batches: dict[str, Any]) -> None:
     """Sampled within a point of full batch; pipelined within a point of that, in the same epochs."""
-    batches = {"batch__batch_size": batch_size, "train__epochs": batch_epochs}
-    full = accuracy(graph, batch__batch_size=0, train__epochs=epochs)
+    best = accuracy(graph, batch__batch_size=0, **full)
     sampled, late = accuracy(graph, **batches), accuracy(graph, batch__pipeline=True, **batches)
-    assert full > 0.9  # something was learned
-    assert sampled > full - 0.01
+    assert best > 0.9  # something was learned
+    assert sampled > best - 0.01
     assert late > sampled - 0.01
 
 
 @pytest.mark.slow
 def test_sampling_and_the_pipeline_learn_as_well_as_full_batch_on_the_planted_graph():
-    learn_alike(load("sbm"), 150, 200, 60)
+    batches = {"batch__batch_size": 200, "train__epochs": 60, "train__lr": 0.01}
+    learn_alike(load("sbm"), {"train__epochs": 150, "train__lr": 0.01}, batches)
 
 
 @pytest.mark.slow
 def test_sampling_and_the_pipeline_learn_as_well_as_full_batch_on_coauthor_cs(data: Path):
-    learn_alike(split(load("coauthor_cs", data), 0.6, 0.2, seed=0), 60, 1000, 20)
+    """Gradients three steps old want a smaller step: at lr 0.01 the pipeline swings (docs/log.md)."""
+    graph = split(load("coauthor_cs", data), 0.6, 0.2, seed=0)
+    batches = {"batch__batch_size": 1000, "train__epochs": 24, "train__lr": 0.005}
+    learn_alike(graph, {"train__epochs": 120, "train__lr": 0.01}, batches)
