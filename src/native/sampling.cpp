@@ -89,6 +89,54 @@ class Draws {
   int at_ = 4;
 };
 
+// Floyd: `fanout` distinct positions below `degree`, every set of them equally likely, one draw each: the drawn
+// one, or the last allowed where that was drawn before. `list` has room for fanout rounded up to 8.
+inline void floyd(const uint32_t* word, int64_t degree, int64_t fanout, int32_t* list) {
+  for (int64_t t = 0; t < fanout; ++t) {
+    const int32_t last = int32_t(degree - fanout + t);
+    const int32_t drawn = int32_t((uint64_t(word[t]) * uint64_t(last + 1)) >> 32);
+    bool taken = false;
+    for (int64_t u = 0; u < t; ++u) taken |= list[u] == drawn;
+    list[t] = taken ? last : drawn;
+  }
+}
+
+// The same in a row short enough for a bit a position.
+constexpr int64_t kBits = 1024;
+
+inline void floyd_bits(const uint32_t* word, int64_t degree, int64_t fanout, int32_t* list) {
+  uint64_t bits[kBits / 64];
+  for (int64_t w = 0; w <= (degree - 1) / 64; ++w) bits[w] = 0;
+  for (int64_t t = 0; t < fanout; ++t) {
+    const uint32_t last = uint32_t(degree - fanout + t);
+    const uint32_t drawn = uint32_t((uint64_t(word[t]) * (last + 1)) >> 32);
+    const uint32_t position = bits[drawn / 64] >> (drawn % 64) & 1 ? last : drawn;
+    bits[position / 64] |= uint64_t(1) << (position % 64);
+    list[t] = int32_t(position);
+  }
+}
+
+#if defined(__x86_64__)
+// The same where no draw hits an earlier one, as is usual in long rows: then the draws are the positions, and
+// they need no order. False where two are equal; `list` is then for `floyd` to fill.
+__attribute__((target("avx2"))) bool floyd_distinct(const uint32_t* word, int64_t degree, int64_t fanout,
+                                                    int32_t* list) {
+  const int64_t vectors = (fanout + 7) / 8;
+  for (int64_t t = 0; t < fanout; ++t)
+    list[t] = int32_t((uint64_t(word[t]) * uint64_t(degree - fanout + t + 1)) >> 32);
+  for (int64_t t = fanout; t < 8 * vectors; ++t) list[t] = -1;  // no position: nothing is compared with it
+  for (int64_t v = 0; v < vectors; ++v) {
+    const __m256i here = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(list + 8 * v));
+    __m256i equal = _mm256_setzero_si256();
+    for (int64_t t = 0; t < fanout; ++t)
+      equal = _mm256_sub_epi32(equal, _mm256_cmpeq_epi32(here, _mm256_set1_epi32(list[t])));
+    // Each position equals itself once.
+    if (_mm256_movemask_epi8(_mm256_cmpgt_epi32(equal, _mm256_set1_epi32(1)))) return false;
+  }
+  return true;
+}
+#endif
+
 inline int64_t below(uint32_t word, int64_t bound) { return int64_t((uint64_t(word) * uint64_t(bound)) >> 32); }
 
 // Which of many positions were picked.
@@ -123,6 +171,7 @@ void sample_counts(const int64_t* indptr, const I* rows, int64_t count, int64_t 
                    int64_t* out) {
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
+    if (i + 16 < count) __builtin_prefetch(indptr + rows[i + 16]);
     out[i] = total;
     const int64_t degree = indptr[rows[i] + 1] - indptr[rows[i]];
     total += loops + (fanout < 0 ? degree : replace ? (degree ? fanout : 0) : std::min(degree, fanout));
@@ -136,11 +185,12 @@ template <class I>
 void sample_rows(const int64_t* indptr, const I* indices, const I* rows, const I* vertex, int64_t count,
                  int64_t fanout, bool replace, bool loops, uint64_t key, const int64_t* out, I* picked,
                  int64_t* arcs, int threads) {
-  constexpr int64_t kChunk = 128, kFew = 64, kAhead = 16;
+  constexpr int64_t kChunk = 32, kFew = 64, kAhead = 16;
   const int64_t stride = (fanout + 3) / 4 * 4;
   parallel_for((count + kChunk - 1) / kChunk, threads, [&](int64_t chunk) {
     const int64_t first = chunk * kChunk, size = std::min(kChunk, count - first);
     int64_t begin[kChunk], degree[kChunk], who[kChunk], drawn = 0;
+    int32_t list[kFew];
     uint64_t names[kChunk];
     uint32_t word[kChunk * kFew];
     std::vector<int64_t> places(size_t(out[first + size] - out[first]));
@@ -162,7 +212,6 @@ void sample_rows(const int64_t* indptr, const I* indices, const I* rows, const I
     const bool few = fanout <= kFew;
     if (few && drawn) draw(names, drawn, stride / 4, key, word, stride);
     std::vector<Seen> seen;
-    if (!few && !replace && drawn) seen.emplace_back(fanout);
     for (int64_t d = 0; d < drawn; ++d) {
       const int64_t r = who[d];
       int64_t* place = places.data() + (out[first + r] - base) + loops;
@@ -170,15 +219,17 @@ void sample_rows(const int64_t* indptr, const I* indices, const I* rows, const I
       const auto next = [&](int64_t t) { return few ? word[d * stride + t] : more.next(); };
       if (replace) {
         for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + below(next(t), degree[r]);
-      } else if (few) {
-        // Floyd: every set of `fanout` positions is equally likely, with one draw each.
-        for (int64_t t = 0; t < fanout; ++t) {
-          const int64_t last = degree[r] - fanout + t, drawn_at = begin[r] + below(next(t), last + 1);
-          bool taken = false;
-          for (int64_t u = 0; u < t; ++u) taken |= place[u] == drawn_at;
-          place[t] = taken ? begin[r] + last : drawn_at;
-        }
+      } else if (few && degree[r] < INT32_MAX) {
+        const uint32_t* words = word + d * stride;
+        bool done = degree[r] <= kBits;
+        if (done) floyd_bits(words, degree[r], fanout, list);
+#if defined(__x86_64__)
+        else done = four_at_once() && floyd_distinct(words, degree[r], fanout, list);
+#endif
+        if (!done) floyd(words, degree[r], fanout, list);
+        for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + list[t];
       } else {
+        if (seen.empty()) seen.emplace_back(fanout);
         seen[0].clear();
         for (int64_t t = 0; t < fanout; ++t) {
           const int64_t last = degree[r] - fanout + t, drawn_at = below(next(t), last + 1);
@@ -203,15 +254,16 @@ int64_t relabel(const I* targets, int64_t count, const I* picked, int64_t arcs, 
     sources[next] = targets[next];
     place[targets[next]] = I(next);
   }
+  // Whether a vertex is new is a coin toss: no branch. sources[next] is written in any case, and kept where it is.
   for (int64_t e = 0; e < arcs; ++e) {
     if (e + kAhead < arcs) __builtin_prefetch(place + picked[e + kAhead], 1);
-    const I vertex = picked[e];
-    I& held = place[vertex];
-    if (held < 0) {
-      held = I(next);
-      sources[next++] = vertex;
-    }
-    local[e] = held;
+    const I vertex = picked[e], held = place[vertex];
+    const bool fresh = held < 0;
+    const I label = fresh ? I(next) : held;
+    sources[next] = vertex;
+    place[vertex] = label;
+    local[e] = label;
+    next += fresh;
   }
   for (int64_t s = 0; s < next; ++s) place[sources[s]] = -1;
   return next;

@@ -18,7 +18,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--fanouts", default="25,10", metavar="N,N", help="the first next to the seeds (25,10)"
     )
-    numbers = {"batch-size": "(1000)", "hidden": "(32)", "rounds": "batches of each; the median counts (25)"}
+    numbers = {
+        "batch-size": "(1000)",
+        "hidden": "(32)",
+        "rounds": "turns of ten batches each; the median counts (15)",
+    }
     for name, text in numbers.items():
         parser.add_argument(f"--{name}", default=text.split("(")[1].rstrip(")"), metavar="N", help=text)
     parser.add_argument("--threads", default="1,2", metavar="N,N", help="(1,2)")
