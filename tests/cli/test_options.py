@@ -64,7 +64,7 @@ def test_many_options_are_listed_only_where_none_is_close():
     with pytest.raises(UserError, match="--hidden") as close:
         parse("--hiddn", "8")
     assert "Known" not in str(close.value)
-    with pytest.raises(UserError, match="Known: --aggregate, "):
+    with pytest.raises(UserError, match="Known: --activation, "):
         parse("--zzz")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft verify cora --strategy 2d --grid 2x2 --ranks 4
   weft verify karate --strategy grid --grid 3x2x1 --ranks 6 --exchange sparse --dtype float64
-  weft verify cora --model sage --batch-size 50 --fanouts 5,5 --feed push-pull --ranks 3 --dtype float64
+  weft verify cora --model sage --batch-size 50 --fanouts 5,5 --feed push-pull --ranks 3
   weft verify g.weft --ranks 27 --strategy 3d --engine threads --json"""
 
 
