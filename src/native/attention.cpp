@@ -6,6 +6,7 @@
 //
 // A row's arcs are taken in tiles, small enough that the rows of x that a tile reads twice (for the score
 // and for the sum) are still in the cache the second time. Nothing is stored per arc and column.
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -19,7 +20,7 @@ namespace WEFT_ISA {
 namespace {
 
 constexpr int64_t kAhead = 8;
-constexpr int kWidest = 16, kMixed = 8;
+constexpr int kWidest = 16, kMixed = 8;  // vectors of a tile; of one with several heads or two sums
 constexpr int64_t kTileBytes = 16384;
 constexpr int64_t kLongest = 256;
 
@@ -66,20 +67,21 @@ inline Vec<V> exponential(Vec<V> x) {
 template <class V>
 inline Vec<V> products(const V* a, const V* b, int64_t width) {
   constexpr int L = kLanes<V>;
-  Vec<V> s0 = {}, s1 = {};
+  Vec<V> s0 = {}, s1 = {}, s2 = {}, s3 = {};
   int64_t c = 0;
-  for (; c + 2 * L <= width; c += 2 * L) {
+  for (; c + 4 * L <= width; c += 4 * L) {
     s0 += load<Vec<V>>(a + c) * load<Vec<V>>(b + c);
     s1 += load<Vec<V>>(a + c + L) * load<Vec<V>>(b + c + L);
+    s2 += load<Vec<V>>(a + c + 2 * L) * load<Vec<V>>(b + c + 2 * L);
+    s3 += load<Vec<V>>(a + c + 3 * L) * load<Vec<V>>(b + c + 3 * L);
   }
-  if (c + L <= width) {
-    s0 += load<Vec<V>>(a + c) * load<Vec<V>>(b + c);
-    c += L;
+  for (; c + L <= width; c += L) s0 += load<Vec<V>>(a + c) * load<Vec<V>>(b + c);
+  s0 = (s0 + s1) + (s2 + s3);
+  if (c < width) {
+    V rest = 0;
+    for (; c < width; ++c) rest += a[c] * b[c];
+    s0[0] += rest;
   }
-  V rest = 0;
-  for (; c < width; ++c) rest += a[c] * b[c];
-  s0 += s1;
-  s0[0] += rest;
   return s0;
 }
 
@@ -253,6 +255,79 @@ inline void add_rows_of(const Segments& segments, const I* columns, const V* wei
       }
       bytes = 0;
       for (int t = 0; t < tail; ++t) y[c + t] = fresh ? rest[t] : y[c + t] + rest[t];
+    }
+  }
+}
+
+// Both at once, where the weights are known before the dot products: y (+)= Σ_e weight[e] g[row e], and
+// part[e] (+)= g[row e] · x before its lanes are added up. Each piece of g is read once for both.
+template <class V, class I, int N>
+inline void add_and_dot(const I* rows, const V* weight, int64_t heads, int64_t count, int64_t reach, const V* g,
+                        int64_t width, int64_t bytes, const V* x, Vec<V>* part, bool first, V* y, bool fresh) {
+  constexpr int L = kLanes<V>;
+  Vec<V> sum[N] = {};
+  for (int64_t e = 0; e < count; ++e) {
+    if (bytes && e + kAhead < reach) prefetch(g + int64_t(rows[e + kAhead]) * width, bytes);
+    const V* in = g + int64_t(rows[e]) * width;
+    const V w = weight[e * heads];
+    Vec<V> d0 = first ? Vec<V>{} : part[e], d1 = {};
+    for (int k = 0; k < N; ++k) {
+      const Vec<V> v = load<Vec<V>>(in + k * L);
+      sum[k] += w * v;
+      if (k % 2) d1 += v * load<Vec<V>>(x + k * L);
+      else d0 += v * load<Vec<V>>(x + k * L);
+    }
+    part[e] = d0 + d1;
+  }
+  for (int k = 0; k < N; ++k) store(y + k * L, fresh ? sum[k] : load<Vec<V>>(y + k * L) + sum[k]);
+}
+
+template <class V, class I, int N = kMixed>
+inline void add_and_dot_width(int vectors, const I* rows, const V* weight, int64_t heads, int64_t count, int64_t reach,
+                              const V* g, int64_t width, int64_t bytes, const V* x, Vec<V>* part, bool first, V* y,
+                              bool fresh) {
+  if (vectors == N)
+    add_and_dot<V, I, N>(rows, weight, heads, count, reach, g, width, bytes, x, part, first, y, fresh);
+  else if constexpr (N > 1)
+    add_and_dot_width<V, I, N - 1>(vectors, rows, weight, heads, count, reach, g, width, bytes, x, part, first, y,
+                                   fresh);
+}
+
+// y (+)= Σ_e weight[e, head(c)] g[row e, c] and dots[e, h] = <g[row e], x> in every head.
+template <class V, class I>
+inline void add_and_dot_rows(const Segments& segments, const I* rows, const V* weight, int64_t heads, int64_t count,
+                             int64_t reach, const V* g, int64_t width, const V* x, Vec<V>* part, V* dots, V* y,
+                             bool fresh) {
+  constexpr int L = kLanes<V>;
+  int64_t bytes = width * int64_t(sizeof(V));
+  for (const Segment& s : segments) {
+    int64_t c = s.begin;
+    bool first = true;
+    while (s.end - c >= L) {
+      const int vectors = int((s.end - c) / L < kMixed ? (s.end - c) / L : kMixed);
+      add_and_dot_width<V, I>(vectors, rows, weight + s.head, heads, count, reach, g + c, width, bytes, x + c, part,
+                              first, y + c, fresh);
+      bytes = 0, first = false;
+      c += int64_t(vectors) * L;
+    }
+    if (c < s.end) {
+      V rest[L] = {};
+      const int tail = int(s.end - c);
+      for (int64_t e = 0; e < count; ++e) {
+        const V* in = g + int64_t(rows[e]) * width + c;
+        const V w = weight[e * heads + s.head];
+        V d = 0;
+        for (int t = 0; t < tail; ++t) rest[t] += w * in[t], d += in[t] * x[c + t];
+        if (first) part[e] = Vec<V>{};
+        part[e][0] += d;
+      }
+      for (int t = 0; t < tail; ++t) y[c + t] = fresh ? rest[t] : y[c + t] + rest[t];
+    }
+    for (int64_t e = 0; e < count; e += L) {
+      Vec<V> group[L];
+      for (int64_t k = 0; k < L; ++k) group[k] = e + k < count ? part[e + k] : Vec<V>{};
+      const Vec<V> found = totals<V>(group);
+      for (int64_t k = 0; k < L && e + k < count; ++k) dots[(e + k) * heads + s.head] = found[k];
     }
   }
 }
@@ -468,15 +543,17 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
   const Heads<V> heads(H, tile);
   // dx and dcolumn may be one buffer, where the keys are the values: then both are added into it.
   const bool together = dcolumn == dx;
-  for_rows_with<V>(t.indptr, t.rows, 2 * (width + key_width), 6 * heads.room + 2 * heads.period, threads,
+  for_rows_with<V>(t.indptr, t.rows, 2 * (width + key_width), 7 * heads.room + 2 * heads.period, threads,
                    [&](int64_t j, V* scratch) {
-    V* p = scratch;             // the score, then exp(score - log Σ exp), then with dropout's factor
+    static thread_local std::array<Vec<V>, kLongest> part;
+    V* p = scratch;             // the score, then exp(score - log Σ exp)
     V* d = p + heads.room;      // dy · x, then the gradient of the score
     V* sum = d + heads.room;    // additive: u + v; dot: the product without its gain
     V* logs = sum + heads.room;
     V* mean = logs + heads.room;
     V* keep = mean + heads.room;
-    V* pattern = keep + heads.room;
+    V* kept = keep + heads.room;
+    V* pattern = kept + heads.room;
     V* running = pattern + heads.period;
     const V* gain = at.gain ? at.gain + j * H : nullptr;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from;
@@ -496,18 +573,20 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
       const I* rows = t.indices + from + begin;
       const int64_t* arc = at.permutation + from + begin;
       const int64_t reach = arcs - from - begin;
+      // dots: the weights need the products with the keys first; additive: g is read once, further down.
       Dots<V> into(d);
       for (int64_t e = 0; e < n; ++e) {
         const int64_t i = rows[e];
         if (e + kAhead < reach) {
           const int64_t next = rows[e + kAhead];
-          prefetch(g + next * width, bytes);
           prefetch(stat + next * 2 * H, 1);
           prefetch(at.row + next * at.row_stride, row_bytes);
           __builtin_prefetch(dscore + arc[e + kAhead] * H, 1);
+          if (dots) prefetch(g + next * width, bytes);
         }
-        const V* gi = g + i * width;
-        for (const Segment& s : segments) into.add(products(gi + s.begin, xj + s.begin, s.end - s.begin));
+        if (dots)
+          for (const Segment& s : segments)
+            into.add(products(g + i * width + s.begin, xj + s.begin, s.end - s.begin));
         if (at.softmax) {
           copy_head(logs + e * H, stat + i * 2 * H, H);
           copy_head(mean + e * H, stat + i * 2 * H + H, H);
@@ -536,19 +615,28 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
           store(p + k, leaky(both, at.slope));
         });
       }
-      if (at.threshold)
-        for (int64_t e = 0; e < n; ++e) {
-          keep_factors(at, int64_t(rows[e]), j, keep + e * H);
-          for (int64_t h = 0; h < H; ++h) d[e * H + h] *= keep[e * H + h];
-        }
       // What stands beyond the last arc is never read, but must not count in the sums.
       const int64_t used = n * H;
       if (at.softmax) {
-        for (int64_t k = used; k < numbers; ++k) p[k] = logs[k] = mean[k] = d[k] = 0;
+        for (int64_t k = used; k < numbers; ++k) p[k] = logs[k] = mean[k] = 0;
         heads.each(numbers, [&](int64_t k, int64_t) {
-          const Vec<V> q = exponential<V>(load<Vec<V>>(p + k) - load<Vec<V>>(logs + k));
-          store(p + k, q);
-          store(d + k, q * (load<Vec<V>>(d + k) - load<Vec<V>>(mean + k)));
+          store(p + k, exponential<V>(load<Vec<V>>(p + k) - load<Vec<V>>(logs + k)));
+        });
+      }
+      const V* weight = p;  // with dropout's factor
+      if (at.threshold) {
+        for (int64_t e = 0; e < n; ++e) keep_factors(at, int64_t(rows[e]), j, keep + e * H);
+        for (int64_t k = 0; k < used; ++k) kept[k] = p[k] * keep[k];
+        weight = kept;
+      }
+      if (!dots)
+        add_and_dot_rows(segments, rows, weight, H, n, reach, g, width, xj, part.data(), d, out, begin == 0);
+      if (at.threshold)
+        for (int64_t k = 0; k < used; ++k) d[k] *= keep[k];
+      if (at.softmax) {
+        for (int64_t k = used; k < numbers; ++k) d[k] = 0;
+        heads.each(numbers, [&](int64_t k, int64_t) {
+          store(d + k, load<Vec<V>>(p + k) * (load<Vec<V>>(d + k) - load<Vec<V>>(mean + k)));
         });
       }
       for (int64_t k = used; k < numbers; ++k) d[k] = sum[k] = 0;
@@ -566,9 +654,7 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         heads.add_up(running, dots ? dgain + j * H : out_column);
       }
       for (int64_t e = 0; e < n; ++e) copy_head(dscore + arc[e] * H, d + e * H, H);
-      if (at.threshold)
-        for (int64_t k = 0; k < used; ++k) p[k] *= keep[k];
-      add_rows_of(segments, rows, p, H, n, reach, g, width, out, begin == 0, true);
+      if (dots) add_rows_of(segments, rows, weight, H, n, reach, g, width, out, begin == 0, true);
       if (dots)
         add_rows_of(key_segments, rows, d, H, n, reach, at.row, at.row_stride, out_column, begin == 0 && !together,
                     true);

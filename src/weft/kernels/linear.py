@@ -55,6 +55,11 @@ def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.addmm(bias.detach(), h.detach(), weight.detach(), out=out)
 
 
+def _outer(h: Tensor, dy: Tensor) -> Tensor:
+    """hᵀ dy. Where dy is thin, BLAS is four times faster the other way round (docs/log.md)."""
+    return (dy.t() @ h).t() if 4 * dy.shape[1] < h.shape[1] else h.t() @ dy
+
+
 class _Pair(torch.autograd.Function):
     @staticmethod
     @metered("dense")
@@ -74,7 +79,7 @@ class _Pair(torch.autograd.Function):
             dh = _product(dy1, first.t()).addmm_(dy2, second.t())
         if ctx.needs_input_grad[2]:
             db = dy1.sum(0)
-        return dh, h.t() @ dy1, db, h.t() @ dy2
+        return dh, _outer(h, dy1), db, _outer(h, dy2)
 
 
 class _Linear(torch.autograd.Function):
@@ -97,6 +102,6 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             dh = _product(dy, weight.t())
         if ctx.needs_input_grad[1]:
-            dweight = h.t() @ dy
+            dweight = _outer(h, dy)
         db = dy.sum(0) if ctx.needs_input_grad[2] else None
         return dh, dweight, db, dy if ctx.needs_input_grad[3] else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -29,6 +30,9 @@ class Adjacency(Protocol):
 
     def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
         """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
+
+    def keep(self, name: str, x: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """`make()`, which depends on A and on an x that never changes alone: made on first use and kept."""
 
 
 class Tally:
@@ -62,6 +66,9 @@ class Tally:
         return h * 1
 
     def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
+        return x
+
+    def keep(self, name: str, x: Tensor, make: Callable[[], Tensor]) -> Tensor:
         return x
 
     def attend(

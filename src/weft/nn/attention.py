@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import Stream, add_bias, linear
+from ..kernels import Stream, add_bias, linear, linear_pair
 from .adjacency import Adjacency
 from .algebra import dropout, leaky_relu, outer, rep, softmax, tall
 
@@ -38,8 +38,13 @@ class VALayer(nn.Module):
 
     def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
         H = tall(h)
-        S = A * (H @ H.T)
-        return linear(dropout(S, self.drop, stream) @ H, self.weight, self.bias)
+
+        def attended() -> Tensor:
+            return dropout(A * (H @ H.T), self.drop, stream) @ H
+
+        # Nothing is learned in here: of an input that never changes it is made once.
+        once = fixed and (stream is None or not self.drop)
+        return linear(A.keep("va", h, attended) if once else attended(), self.weight, self.bias)
 
 
 class AGNNLayer(nn.Module):
@@ -109,9 +114,9 @@ class GATLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
-        z = linear(h, self.weight)
-        # u = z a₁ in each head is h (W a₁): one thin product with h, no second walk over z.
-        u, v = linear(h, self._folded()).split(self.heads, dim=1)
+        # u = z a₁ in each head is h (W a₁): a thin product with h beside the wide one.
+        z, sides = linear_pair(h, self.weight, None, self._folded())
+        u, v = sides.split(self.heads, dim=1)
         Psi = softmax(A * leaky_relu(rep(u) + rep(v).T, self.slope))
         out = dropout(Psi, self.drop, stream) @ z
         if self.average and self.heads > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -143,6 +143,10 @@ class DistributedGraph:
     def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
         """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
         return self._kept.get((reduce, hops), x, lambda: repeat(lambda y: self.aggregate(y, reduce), x, hops))
+
+    def keep(self, name: str, x: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """`make()`, which depends on A and on an x that never changes alone: made on first use and kept."""
+        return self._kept.get((name,), x, make)
 
     # What an attention asks (weft.nn.algebra): numbers per arc of A.
 
