@@ -85,6 +85,30 @@ inline Vec<V> products(const V* a, const V* b, int64_t width) {
   return s0;
 }
 
+// <x_i, x_j>, <g_i, x_j> and <x_i, g_j> at once: each piece is read once.
+template <class V>
+inline void three_products(const V* xi, const V* gi, const V* xj, const V* gj, int64_t width, Vec<V>* out) {
+  constexpr int L = kLanes<V>;
+  Vec<V> r0 = {}, r1 = {}, o0 = {}, o1 = {}, i0 = {}, i1 = {};
+  int64_t c = 0;
+  for (; c + 2 * L <= width; c += 2 * L) {
+    const Vec<V> a = load<Vec<V>>(xi + c), b = load<Vec<V>>(xj + c);
+    r0 += a * b;
+    o0 += load<Vec<V>>(gi + c) * b;
+    i0 += a * load<Vec<V>>(gj + c);
+    const Vec<V> e = load<Vec<V>>(xi + c + L), f = load<Vec<V>>(xj + c + L);
+    r1 += e * f;
+    o1 += load<Vec<V>>(gi + c + L) * f;
+    i1 += e * load<Vec<V>>(gj + c + L);
+  }
+  out[0] = r0 + r1, out[1] = o0 + o1, out[2] = i0 + i1;
+  if (c < width) {
+    out[0] += products(xi + c, xj + c, width - c);
+    out[1] += products(gi + c, xj + c, width - c);
+    out[2] += products(xi + c, gj + c, width - c);
+  }
+}
+
 // One step of adding up the lanes of L vectors at once: pairs of vectors become one, in groups of 2M lanes.
 template <int M, class T, int... lane>
 inline T add_pairs(T a, T b, std::integer_sequence<int, lane...>) {
@@ -715,9 +739,9 @@ void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* 
         const V* xj = x + j * width;
         const V* gj = g + j * width;
         for (const Segment& s : segments) {
-          into_raw.add(products(xi + s.begin, xj + s.begin, s.end - s.begin));
-          into_out.add(products(gi + s.begin, xj + s.begin, s.end - s.begin));
-          into_in.add(products(xi + s.begin, gj + s.begin, s.end - s.begin));
+          Vec<V> found[3];
+          three_products(xi + s.begin, gi + s.begin, xj + s.begin, gj + s.begin, s.end - s.begin, found);
+          into_raw.add(found[0]), into_out.add(found[1]), into_in.add(found[2]);
         }
         const V* other = stat + j * 4 * H;
         copy_head(aj + e * H, other, H);
