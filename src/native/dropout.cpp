@@ -7,12 +7,19 @@
 #include <immintrin.h>
 #endif
 
+#include <cmath>
+
+#include "exponential.h"
 #include "operators.h"
 #include "vector.h"
 
 namespace weft {
 namespace WEFT_ISA {
 namespace {
+
+// Below this size the series of expm1 with eight terms is exact to rounding.
+template <class V>
+constexpr double kNear = sizeof(V) == 4 ? 0.25 : 0.02;
 
 constexpr int kSide = 8, kBlock = 4 * kSide;
 
@@ -93,6 +100,24 @@ void dropout(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows
 }
 
 template <class V>
+void elu(V* x, int64_t count, int threads) {
+  constexpr int L = kLanes<V>;
+  for_range(count, 32768, threads, [&](int64_t begin, int64_t end) {
+    int64_t k = begin;
+    for (; k + L <= end; k += L) {
+      const Vec<V> v = load<Vec<V>>(x + k);
+      // Near 0, e^x - 1 loses its digits: there the series of expm1 takes over.
+      Vec<V> near = Vec<V>{} + inverse_factorial<V>(8);
+      for (int t = 7; t >= 1; --t) near = near * v + inverse_factorial<V>(t);
+      near *= v;
+      const Vec<V> below = v > V(-kNear<V>) ? near : exponential<V>(v) - V(1);
+      store(x + k, v > V(0) ? v : v != v ? v : below);
+    }
+    for (; k < end; ++k) x[k] = x[k] > V(0) ? x[k] : std::expm1(x[k]);
+  });
+}
+
+template <class V>
 void relu_backward(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads) {
   for_range(count, 32768, threads, [&](int64_t begin, int64_t end) {
     // The product is made in any case: a select vectorises, a branch on a random mask is often guessed wrong.
@@ -106,6 +131,7 @@ void relu_backward(const V* y, const V* dy, int64_t count, V scale, V* dx, int t
 #define INSTANTIATE(V)                                                                                        \
   template void dropout(const V*, V*, int64_t, int64_t, const int64_t*, int64_t, uint64_t, uint32_t, V, bool, \
                         int);                                                                                 \
+  template void elu(V*, int64_t, int);                                                                        \
   template void relu_backward(const V*, const V*, int64_t, V, V*, int);
 INSTANTIATE(float)
 INSTANTIATE(double)

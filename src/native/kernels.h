@@ -82,6 +82,8 @@ struct DenseKernels {
   // rows may be null: then row r is first + r. x and y may be the same buffer.
   void (*dropout)(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows, int64_t first,
                   uint64_t key, uint32_t threshold, V scale, bool relu, int threads);
+  // x = x where x > 0, else e^x - 1; in place.
+  void (*elu)(V* x, int64_t count, int threads);
   // dx = [y > 0] dy · scale: the mask of ReLU and dropout is read from the output.
   void (*relu_backward)(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads);
 };

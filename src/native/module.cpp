@@ -183,6 +183,10 @@ void bind_dense(nb::module_& m, const std::string& suffix) {
     dense<V>().dropout(at<const V>(x), at<V>(y), count, width, at<const int64_t>(rows), first, key, threshold,
                        V(scale), relu, threads);
   });
+  m.def(("elu_" + suffix).c_str(), [](Address x, int64_t count, int threads) {
+    nb::gil_scoped_release free;
+    dense<V>().elu(at<V>(x), count, threads);
+  });
   m.def(("relu_backward_" + suffix).c_str(),
         [](Address y, Address dy, int64_t count, double scale, Address dx, int threads) {
           nb::gil_scoped_release free;

@@ -40,6 +40,8 @@ template <class V>
 void dropout(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows, int64_t first, uint64_t key,
              uint32_t threshold, V scale, bool relu, int threads);
 template <class V>
+void elu(V* x, int64_t count, int threads);
+template <class V>
 void relu_backward(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads);
 
 }  // namespace WEFT_ISA

@@ -12,8 +12,8 @@ constexpr Kernels<V, I> kernels() {
 
 extern const Table table = {kernels<float, int32_t>(),  kernels<float, int64_t>(),
                             kernels<double, int32_t>(), kernels<double, int64_t>(),
-                            {dropout<float>, relu_backward<float>},
-                            {dropout<double>, relu_backward<double>}};
+                            {dropout<float>, elu<float>, relu_backward<float>},
+                            {dropout<double>, elu<double>, relu_backward<double>}};
 
 }  // namespace WEFT_ISA
 }  // namespace weft

@@ -28,3 +28,9 @@ def test_a_row_of_zeros_has_length_0_and_gradient_0():
 def test_elu_is_torchs():
     x = torch.randn(5, 3)
     torch.testing.assert_close(elu_(x.clone()), torch.nn.functional.elu(x))
+
+
+@pytest.mark.parametrize(("dtype", "apart"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_elu_keeps_its_digits_near_0(dtype, apart):
+    x = -torch.logspace(-12, 2, 4001, dtype=dtype)
+    torch.testing.assert_close(elu_(x.clone()), torch.expm1(x), rtol=apart, atol=0)

@@ -22,7 +22,7 @@ def weft_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
     config = RunConfig()
     config.model.name, config.model.layers = task["model"], task["layers"]
     config.model.hidden, config.model.dropout = task["hidden"], task["dropout"]
-    config.model.heads = config.model.output_heads = task["heads"]
+    config.model.heads = task["heads"]  # of the hidden layers; the last has one
     return Trainer(graph, config).step
 
 
@@ -34,9 +34,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
     conv = {
         "gcn": lambda a, b, depth: GCNConv(a, b, cached=True),
         "sage": lambda a, b, depth: SAGEConv(a, b),
-        "gat": lambda a, b, depth: (
-            GATConv(a, b, heads, concat=False) if depth == last else GATConv(a, b // heads, heads)
-        ),
+        "gat": lambda a, b, depth: GATConv(a, b) if depth == last else GATConv(a, b // heads, heads),
     }[task["model"]]
     widths = [graph.num_features, *[task["hidden"]] * (task["layers"] - 1), graph.num_classes]
     layers = torch.nn.ModuleList(conv(a, b, depth) for depth, (a, b) in enumerate(pairwise(widths)))

@@ -95,7 +95,7 @@ def _epoch(arguments: Sequence[str]) -> int:
     parser.add_argument("--model", default="gcn", metavar="TEXT", help="gcn, sage or gat (gcn)")
     parser.add_argument("--dropout", default="0", metavar="X", help="(0)")
     numbers = {
-        "layers": "(3)", "hidden": "(128)", "heads": "of gat, in every layer (1)", "threads": "(2)",
+        "layers": "(3)", "hidden": "(128)", "heads": "of gat's hidden layers (1)", "threads": "(2)",
         "epochs": "timed epochs a round, after two to warm up (3)", "rounds": "turns of each contender (3)",
     }  # fmt: skip
     for name, text in numbers.items():

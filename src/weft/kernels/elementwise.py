@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import native
 from .attention import sddmm_heads
 from .csr import CSR
 from .memory import empty
@@ -44,7 +45,10 @@ class _Elu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.mark_dirty(x)
-        torch.nn.functional.elu_(x.detach())
+        if native.served(x) and x.is_contiguous():
+            native.kernel("elu", x)(native.address(x), x.numel(), native.threads(x.numel()))
+        else:
+            torch.nn.functional.elu_(x.detach())
         ctx.save_for_backward(x)
         return x
 
