@@ -229,7 +229,7 @@ def test_operands_that_do_not_fit_are_named():
         A.attend(torch.ones(N, 3), torch.ones(N, 3), x, heads=3)
     with pytest.raises(ValueError, match="additive scores have 2 columns"):
         A.attend(torch.ones(N, 4), torch.ones(N, 4), x, heads=2)
-    with pytest.raises(ValueError, match=r"a gain is \[n, 1\] and for dot products"):
+    with pytest.raises(ValueError, match=r"a gain is \[n, 1\], of dot products"):
         A.attend(one, one, x, gain=one)
     with pytest.raises(ValueError, match="the two sides have 4 and 2 columns"):
         A.attend(x, x[:, :2], x, kind="dot")

@@ -318,7 +318,7 @@ def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
 MISTAKES = {
     "grid 2x1x2 needs 4 ranks, 3 are here. Use --ranks 4.": {"grid": Grid(2, 1, 2)},
     "unknown exchange 'dens'. Did you mean 'dense'? Known: dense, sparse.": {"exchange": "dens"},
-    "unknown normalisation 'gnc'. Did you mean 'gcn'? Known: gcn, mean, none.": {"how": "gnc"},
+    "unknown normalisation 'gnc'. Did you mean 'gcn'? Known: gcn, mean, none, loops.": {"how": "gnc"},
     "the blocks are those of 12 vertices, the graph has 13. Make them for this graph.": {
         "blocks": Blocks.even(12, Grid(3))
     },

@@ -196,7 +196,8 @@ class DistributedGraph:
             scale, gain = ones if scale is None else scale, ones if gain is None else gain
             return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, self.plan.row_names.long())
         if scale is not None:
-            row = (row.view(row.shape[0], heads, -1) * scale[:, :, None]).view_as(row)
+            by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
+            row = (by_head * scale[:, :, None]).view_as(row)
         return Attend.apply(row, column, x, gain, self.plan, how)
 
     @functools.cached_property
