@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dots.h"
 #include "exponential.h"
 #include "operators.h"
 #include "vector.h"
@@ -20,32 +21,9 @@ namespace weft {
 namespace WEFT_ISA {
 namespace {
 
-constexpr int64_t kAhead = 8;
 constexpr int kWidest = 16, kMixed = 8;  // vectors of a tile; of one with several heads or two sums
 constexpr int64_t kTileBytes = 16384;
 constexpr int64_t kLongest = 256;
-
-// The sum of a · b before its lanes are added up; what does not fill a vector goes to lane 0.
-template <class V>
-inline Vec<V> products(const V* a, const V* b, int64_t width) {
-  constexpr int L = kLanes<V>;
-  Vec<V> s0 = {}, s1 = {}, s2 = {}, s3 = {};
-  int64_t c = 0;
-  for (; c + 4 * L <= width; c += 4 * L) {
-    s0 += load<Vec<V>>(a + c) * load<Vec<V>>(b + c);
-    s1 += load<Vec<V>>(a + c + L) * load<Vec<V>>(b + c + L);
-    s2 += load<Vec<V>>(a + c + 2 * L) * load<Vec<V>>(b + c + 2 * L);
-    s3 += load<Vec<V>>(a + c + 3 * L) * load<Vec<V>>(b + c + 3 * L);
-  }
-  for (; c + L <= width; c += L) s0 += load<Vec<V>>(a + c) * load<Vec<V>>(b + c);
-  s0 = (s0 + s1) + (s2 + s3);
-  if (c < width) {
-    V rest = 0;
-    for (; c < width; ++c) rest += a[c] * b[c];
-    s0[0] += rest;
-  }
-  return s0;
-}
 
 // <x_i, x_j>, <g_i, x_j> and <x_i, g_j> at once: each piece is read once.
 template <class V>
@@ -70,82 +48,6 @@ inline void three_products(const V* xi, const V* gi, const V* xj, const V* gj, i
     out[2] += products(xi + c, gj + c, width - c);
   }
 }
-
-// One step of adding up the lanes of L vectors at once: pairs of vectors become one, in groups of 2M lanes.
-template <int M, class T, int... lane>
-inline T add_pairs(T a, T b, std::integer_sequence<int, lane...>) {
-  constexpr int L = sizeof...(lane);
-  return __builtin_shufflevector(a, b, (lane - lane % (2 * M) + lane % M + (lane % (2 * M) < M ? 0 : L))...) +
-         __builtin_shufflevector(a, b, (lane - lane % (2 * M) + lane % M + M + (lane % (2 * M) < M ? 0 : L))...);
-}
-
-// Lane k of the result is the sum of the lanes of v[k].
-template <class V, int M = 1>
-inline Vec<V> totals(const Vec<V>* v) {
-  constexpr int L = kLanes<V>;
-  if constexpr (M == L) {
-    return v[0];
-  } else {
-    Vec<V> half[L / (2 * M) > 0 ? L / (2 * M) : 1];
-    for (int i = 0; i < L / (2 * M); ++i)
-      half[i] = add_pairs<M>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, L>());
-    return totals<V, 2 * M>(half);
-  }
-}
-
-template <class V>
-inline V total(Vec<V> v) {
-  V sum = 0;
-  for (int l = 0; l < kLanes<V>; ++l) sum += v[l];
-  return sum;
-}
-
-// Dot products one after the other, written out a vector at a time.
-template <class V>
-struct Dots {
-  Vec<V> waiting[kLanes<V>];
-  int count = 0;
-  V* out;
-  explicit Dots(V* out) : out(out) {}
-  inline void add(Vec<V> v) {
-    waiting[count++] = v;
-    if (count == kLanes<V>) flush();
-  }
-  // May write up to a vector beyond the last one.
-  inline void flush() {
-    if (count == 0) return;
-    for (int k = count; k < kLanes<V>; ++k) waiting[k] = Vec<V>{};
-    store(out, totals<V>(waiting));
-    out += count;
-    count = 0;
-  }
-};
-
-inline void prefetch(const void* row, int64_t bytes) {
-  const char* at = static_cast<const char*>(row);
-  for (int64_t b = 0; b < bytes && b < 1024; b += 64) __builtin_prefetch(at + b);
-}
-
-// Columns of one head: [begin, end) of the local width.
-struct Segment {
-  int64_t begin, end, head;
-};
-
-struct Segments : std::vector<Segment> {
-  std::vector<int64_t> head;  // of every vector of `lanes` columns, where there are several heads and none is cut
-
-  Segments(int64_t width, int64_t first, int64_t dim, int64_t lanes) {
-    bool whole = width % lanes == 0;
-    for (int64_t c = 0; c < width;) {
-      const int64_t h = (first + c) / dim, end = (h + 1) * dim - first;
-      push_back({c, end < width ? end : width, h});
-      c = back().end;
-      whole &= c % lanes == 0;
-    }
-    if (whole && size() > 1)
-      for (int64_t c = 0; c < width; c += lanes) head.push_back((first + c) / dim);
-  }
-};
 
 // y[0 .. N·L) (+)= Σ_e weight[e · stride] x[column e]
 template <class V, class I, int N>
@@ -752,31 +654,11 @@ void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* 
   });
 }
 
-template <class V, class I>
-void sddmm_heads(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
-                 int64_t heads, V* out, int threads) {
-  const int64_t arcs = a.rows ? a.indptr[a.rows] : 0;
-  const Segments segments(width, first, dim, kLanes<V>);
-  const bool whole = int64_t(segments.size()) == heads;
-  for_rows(a.indptr, a.rows, width, threads, [&](int64_t i) {
-    for (int64_t e = a.indptr[i]; e < a.indptr[i + 1]; ++e) {
-      if (e + kAhead < arcs) prefetch(right + int64_t(a.indices[e + kAhead]) * width, width * int64_t(sizeof(V)));
-      const V* l = left + i * width;
-      const V* r = right + int64_t(a.indices[e]) * width;
-      if (!whole)
-        for (int64_t h = 0; h < heads; ++h) out[e * heads + h] = 0;
-      for (const Segment& s : segments)
-        out[e * heads + s.head] = total<V>(products(l + s.begin, r + s.begin, s.end - s.begin));
-    }
-  });
-}
-
 #define INSTANTIATE(V, I)                                                                                    \
   template void attend_self_backward(Csr<V, I>, Attention<V>, const V*, const V*, const V*, int64_t, V*, V*, int); \
   template void attend(Csr<V, I>, Attention<V>, const V*, int64_t, int64_t, int64_t, V*, V*, bool, bool, int); \
   template void attend_backward(Csr<V, I>, Attention<V>, const V*, const V*, const V*, int64_t, int64_t, V*, \
-                                V*, V*, V*, int);                                                             \
-  template void sddmm_heads(Csr<V, I>, const V*, const V*, int64_t, int64_t, int64_t, int64_t, V*, int);
+                                V*, V*, V*, int);
 WEFT_FOR_TYPES(INSTANTIATE)
 
 }  // namespace WEFT_ISA

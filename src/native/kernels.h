@@ -52,11 +52,9 @@ struct Kernels {
   // dx[j,c] = Σ_i [arg[i,c] = label of j] a_ij dy[i,c], with `t` the transpose; labels may be null: j itself.
   void (*spmm_extremum_backward)(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                                  int threads);
-  // out[e] = <left[i], right[j]> for every arc e = (i, j).
-  void (*sddmm)(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
-  // out[e,h] = <left[i], right[j]> over the columns of head h, (first + c) / dim.
-  void (*sddmm_heads)(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
-                      int64_t heads, V* out, int threads);
+  // out[e,h] = <left[i], right[j]> over the columns of head h = (first + c) / dim, for every arc e = (i, j).
+  void (*sddmm)(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
+                int64_t heads, V* out, int threads);
   // y[i,c] += Σ_e p[e,h] x[j,c], h = (first + c) / dim; softmax: state [rows, 2 heads] is the running maximum
   // and sum. `begin`: y and state hold nothing yet; `finish`: divide by the sum.
   void (*attend)(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state,

@@ -126,18 +126,12 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
           kernels<V, I>().spmm_extremum_backward(csr(rows, t_indptr, t_indices, t_values), at<const I>(labels),
                                                  at<const V>(dy), at<const I>(arg), width, at<V>(dx), threads);
         });
-  m.def(("sddmm_" + suffix).c_str(), [=](int64_t rows, Address indptr, Address indices, Address left,
-                                         Address right, int64_t width, Address out, int threads) {
-    gil_scoped_release free;
-    kernels<V, I>().sddmm(csr(rows, indptr, indices, 0), at<const V>(left), at<const V>(right), width,
-                          at<V>(out), threads);
-  });
-  m.def(("sddmm_heads_" + suffix).c_str(),
+  m.def(("sddmm_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, Address left, Address right, int64_t width,
             int64_t first, int64_t dim, int64_t heads, Address out, int threads) {
           gil_scoped_release free;
-          kernels<V, I>().sddmm_heads(csr(rows, indptr, indices, 0), at<const V>(left), at<const V>(right), width,
-                                      first, dim, heads, at<V>(out), threads);
+          kernels<V, I>().sddmm(csr(rows, indptr, indices, 0), at<const V>(left), at<const V>(right), width, first,
+                                dim, heads, at<V>(out), threads);
         });
   m.def(("attend_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Scores& s, Address x, int64_t width, int64_t first,

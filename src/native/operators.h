@@ -19,10 +19,8 @@ template <class V, class I>
 void spmm_extremum_backward(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                             int threads);
 template <class V, class I>
-void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, V* out, int threads);
-template <class V, class I>
-void sddmm_heads(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
-                 int64_t heads, V* out, int threads);
+void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim, int64_t heads,
+           V* out, int threads);
 template <class V, class I>
 void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state, V* y,
             bool begin, bool finish, int threads);

@@ -81,11 +81,15 @@ struct RowChunks {
 };
 
 template <class F>
-inline void for_rows(const int64_t* indptr, int64_t rows, int64_t width, int threads, F&& row) {
+inline void for_chunks(const int64_t* indptr, int64_t rows, int64_t width, int threads, F&& body) {
   const RowChunks chunks(indptr, rows, width);
-  parallel_for(chunks.chunks, threads, [&](int64_t chunk) {
-    const int64_t end = chunks.begin(chunk + 1);
-    for (int64_t i = chunks.begin(chunk); i < end; ++i) row(i);
+  parallel_for(chunks.chunks, threads, [&](int64_t chunk) { body(chunks.begin(chunk), chunks.begin(chunk + 1)); });
+}
+
+template <class F>
+inline void for_rows(const int64_t* indptr, int64_t rows, int64_t width, int threads, F&& row) {
+  for_chunks(indptr, rows, width, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) row(i);
   });
 }
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from weft.kernels import CSR, native, use
-from weft.kernels.attention import Drop, Scores, attend, attend_backward, log_sum, sddmm_heads, weigh
+from weft.kernels.attention import Drop, Scores, attend, attend_backward, log_sum, weigh
+from weft.kernels.sddmm import sddmm_heads
 
 from .matrices import random_csr
 

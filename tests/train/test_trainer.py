@@ -322,3 +322,22 @@ def test_kipf_and_wellings_gcn_reaches_its_published_accuracy(data: Path, name: 
         accuracies.append(Trainer(graph, settings).fit().accuracy["test"])
     assert len(set(accuracies)) > 1
     assert statistics.mean(accuracies) >= least, accuracies
+
+
+# Veličković et al. (ICLR 2018), table 2: 83.0 % on Cora
+
+
+@pytest.mark.slow
+def test_velickovics_gat_reaches_82_percent_on_cora(data: Path):
+    """8 heads × 8, then one; dropout 0.6 of inputs, activations and weights; patience 100."""
+    graph = load("cora", data)
+    accuracies = []
+    for seed in range(10):
+        settings = RunConfig()
+        settings.model.name, settings.model.hidden, settings.model.heads = "gat", 64, 8
+        settings.model.dropout = settings.model.input_dropout = settings.model.attention_dropout = 0.6
+        settings.train.weight_decay, settings.train.decay, settings.train.lr = 5e-4, "all", 0.005
+        settings.train.epochs, settings.train.patience, settings.train.seed = 1000, 100, seed
+        accuracies.append(Trainer(graph, settings).fit().accuracy["test"])
+    assert len(set(accuracies)) > 1
+    assert statistics.mean(accuracies) >= 0.820, accuracies

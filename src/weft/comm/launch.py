@@ -168,6 +168,8 @@ def _mpi_environment(memory: Path) -> dict[str, str]:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "self,sm",
         "OMPI_MCA_btl_sm_backing_directory": str(memory),
+        # Its files lie with ours: who cleans up after a killed launcher need not wait for mpirun.
+        "PRTE_MCA_prte_tmpdir_base": str(memory),
         "PRTE_MCA_plm": "^slurm",
         "PRTE_MCA_ras": "^slurm",
         # A rank that spins takes the core from whoever it waits for. Seen with 2 ranks on 2 busy cores: a

@@ -21,6 +21,7 @@ from .csr import CSR
 from .dropout import _threshold, philox
 from .memory import empty
 from .meter import metered
+from .sddmm import head_of, sddmm_heads
 
 _KINDS = {"given": 0, "additive": 1, "dot": 2}
 _ARCS = 1 << 18
@@ -117,10 +118,6 @@ def _served(a: CSR, x: Tensor, *more: Tensor | None) -> bool:
     return native.served(x, a.indices, *more) and x.is_floating_point()
 
 
-def _head_of(width: int, first: int, dim: int, device: torch.device) -> Tensor:
-    return torch.div(torch.arange(first, first + width, device=device), max(dim, 1), rounding_mode="floor")
-
-
 @metered("attend")
 def attend(
     a: CSR,
@@ -164,7 +161,7 @@ def attend(
     p = s
     if begin:
         out.zero_()
-    head = _head_of(width, first, dim, x.device)
+    head = head_of(width, first, dim, x.device)
     if state is not None:
         old, total = (
             (torch.full_like(state[:, :heads], -torch.inf), torch.zeros_like(state[:, heads:]))
@@ -247,7 +244,7 @@ def attend_backward(
         key = ds.repeat_interleave(max(scores.inner, 1), 1)[:, : scores.row.shape[1]]
         dcolumn = torch.zeros_like(scores.column).index_add_(0, j, key * scores.row[i])
     p = p if keep is None else p * keep
-    dx = torch.zeros_like(x).index_add_(0, j, p[:, _head_of(width, 0, dim, x.device)] * dy[i])
+    dx = torch.zeros_like(x).index_add_(0, j, p[:, head_of(width, 0, dim, x.device)] * dy[i])
     if together:
         dx = dcolumn = dx.add_(dcolumn)
     return dx, dcolumn, dgain, ds
@@ -283,28 +280,6 @@ def attend_self_backward(
     drow_gain = (drow * x).view(n, heads, dim).sum(2)
     dx = dx + dkey + drow * row_gain.repeat_interleave(dim, 1)
     return dx, torch.cat([drow_gain, dgain], 1)
-
-
-@metered("sddmm")
-def sddmm_heads(a: CSR, left: Tensor, right: Tensor, first: int, dim: int, heads: int) -> Tensor:
-    """out[e,h] = ⟨left[i], right[j]⟩ over the columns of head h. [rows, w], [columns, w] → [arcs, heads].
-
-    >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
-    >>> sddmm_heads(a, torch.tensor([[1., 2., 3., 4.]]), torch.ones(1, 4), first=0, dim=2, heads=2)
-    tensor([[3., 7.]])
-    """
-    width = left.shape[1]
-    if _served(a, left, right):
-        left, right = left.contiguous(), right.contiguous()
-        out = empty(a.arcs, heads, like=left)
-        native.kernel("sddmm_heads", left, a.indices)(
-            a.shape[0], *map(native.address, (a.indptr, a.indices, left, right)), width, first, max(dim, 1),
-            heads, native.address(out), native.threads(a.arcs * max(width, heads)),
-        )  # fmt: skip
-        return out
-    head = _head_of(width, first, dim, left.device)
-    products = left[a.row_of] * right[a.indices.long()]
-    return products.new_zeros(a.arcs, heads).index_add_(1, head, products)
 
 
 def weigh(

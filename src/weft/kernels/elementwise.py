@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from . import native
-from .attention import sddmm_heads
 from .csr import CSR
 from .memory import empty
+from .sddmm import sddmm_heads
 
 
 def add_bias(x: Tensor, bias: Tensor) -> Tensor:

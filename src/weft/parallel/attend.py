@@ -33,9 +33,9 @@ from ..kernels.attention import (
     attend_self_backward,
     inverse,
     log_sum,
-    sddmm_heads,
     weigh,
 )  # fmt: skip
+from ..kernels.sddmm import sddmm_heads
 from .edges import add_columns_of, add_rows_of
 from .exchange import add_up, gather_together
 from .propagate import Plan, copy

@@ -21,10 +21,14 @@ import torch
 from torch import Tensor
 
 from ..kernels import CSR
-from ..kernels.attention import Drop, sddmm_heads, weigh
+from ..kernels.attention import Drop, weigh
+from ..kernels.sddmm import sddmm_heads
 from ..kernels.spmm import extremum_backward, multiply
 from .exchange import add_up, gather_together
 from .propagate import Plan, Sliced, copy
+
+_SOME_ARCS = 1 << 16
+"""Arcs at a time where a step needs a row of each: nothing of arcs × width is made."""
 
 
 def add_rows_of(a: CSR, e: Tensor, out: Tensor | None = None) -> Tensor:
@@ -267,10 +271,13 @@ class WeighExtremum(torch.autograd.Function):
         if wants_e:
             de: list[Tensor] = [e] * len(parts)
             for j, block in plan.row.gather(cut):
-                a = plan.matrix(j)
-                won = arg[a.row_of] == plan.names[j][a.indices.long()][:, None]
-                products = g[a.row_of] * block[a.indices.long()]
-                de[j] = torch.where(won, products, 0).sum(1, keepdim=True)
+                a, name = plan.matrix(j), plan.names[j]
+                some = zip(a.row_of.split(_SOME_ARCS), a.indices.long().split(_SOME_ARCS), strict=True)
+                sums = [
+                    (g[row] * block[column]).masked_fill_(arg[row] != name[column][:, None], 0).sum(1)
+                    for row, column in some
+                ]
+                de[j] = torch.cat(sums)[:, None]
             found = torch.cat(de)
             feature = plan.columns.comm
             found = found if feature.size == 1 else feature.all_reduce(found, phase="reduce")
