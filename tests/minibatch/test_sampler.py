@@ -180,3 +180,16 @@ def test_a_share_without_owners_is_refused():
     share = Topology(**{**vars(topology), "row_of": torch.arange(N)})
     with pytest.raises(ValueError, match="needs the owners of the rest"):
         Sampler(share, [2], 0)
+
+
+def test_a_batch_whose_input_somebody_else_picks_ends_with_targets_alone():
+    sampler = Sampler(Topology.read(directed(), EVERY["mean"]), [4, 3, 2], seed=5)
+    seeds = torch.tensor([2, 50, 7])
+    whole, bare = (sampler.blocks(seeds, 3, pick_input) for pick_input in (True, False))
+    for ours, theirs in zip(bare[1:], whole[1:], strict=True):
+        assert torch.equal(ours.neighbours, theirs.neighbours)
+    assert whole[0].arcs > 0 == bare[0].arcs
+    assert torch.equal(bare[0].targets, whole[0].targets)
+    assert torch.equal(bare[0].sources, whole[0].targets)
+    picked = sampler.hop(bare[0].targets, 3, 2)  # whoever picks gets the same
+    assert torch.equal(picked.neighbours, whole[0].neighbours)

@@ -86,12 +86,14 @@ class Sampler:
         """The blocks of a batch, that of the input first; without `pick_input` it has targets and no arcs."""
         frontier = seeds.to(self.topology.indices.dtype)
         found: list[Block] = []
-        for hop in range(len(self.fanouts)):
+        for hop in range(len(self.fanouts) - 1):
             found.append(self.hop(frontier, step, hop))
-            if hop + 1 < len(
-                self.fanouts
-            ):  # the sources of the last are asked for only by those who need them
-                frontier = found[-1].sources
+            frontier = found[-1].sources
+        if pick_input:
+            found.append(self.hop(frontier, step, len(self.fanouts) - 1))
+        else:
+            none = torch.zeros(frontier.numel() + 1, dtype=torch.int64)
+            found.append(self.block(frontier, none, frontier[:0], None))
         return found[::-1]
 
     def hop(self, frontier: Tensor, step: int, hop: int) -> Block:
