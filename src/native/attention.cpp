@@ -553,12 +553,14 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
 // With a = row_gain, b = gain and raw = <x_i, x_j>, arc (i, j) has the score a_i b_j raw and arc (j, i) has
 // a_j b_i raw: both are at hand when row i meets its neighbour j, so all of row i's gradient is.
 //   dx_i = Σ_j (ds_ij a_i b_j + ds_ji a_j b_i) x_j + keep p_ji g_j
+// Without dx the gradient of a alone: arcs (j, i) don't count, and no row of g but row i's is read.
 template <class V, class I>
 void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, V* dx,
                           V* dgains, int threads) {
   const int64_t H = at.heads, arcs = a.rows ? a.indptr[a.rows] : 0, dim = width / H;
   const Segments segments(width, 0, dim > 0 ? dim : 1, kLanes<V>);
   const int64_t bytes = width * int64_t(sizeof(V));
+  const bool both = dx != nullptr;
   const int64_t tile = tile_of<V>(2 * bytes);
   const Heads<V> heads(H, tile);
   for_rows_with<V>(a.indptr, a.rows, 4 * width, 9 * heads.room + 6 * heads.period, threads,
@@ -582,8 +584,8 @@ void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* 
     const V* xi = x + i * width;
     const V* gi = g + i * width;
     const V* mine = stat + i * 4 * H;
-    V* out = dx + i * width;
-    if (count == 0)
+    V* out = both ? dx + i * width : nullptr;
+    if (both && count == 0)
       for (int64_t c = 0; c < width; ++c) out[c] = 0;
     heads.lay(ai, mine), heads.lay(bi, mine + H), heads.lay(log_i, mine + 2 * H), heads.lay(mean_i, mine + 3 * H);
     heads.fill(sum_a, V(0)), heads.fill(sum_b, V(0));
@@ -596,13 +598,18 @@ void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* 
         if (e + kAhead < reach) {
           const int64_t next = columns[e + kAhead];
           prefetch(x + next * width, bytes);
-          prefetch(g + next * width, bytes);
+          if (both) prefetch(g + next * width, bytes);
           prefetch(stat + next * 4 * H, 4 * H * int64_t(sizeof(V)));
         }
         const int64_t j = columns[e];
         const V* xj = x + j * width;
         const V* gj = g + j * width;
         for (const Segment& s : segments) {
+          if (!both) {
+            into_raw.add(products(xi + s.begin, xj + s.begin, s.end - s.begin));
+            into_out.add(products(gi + s.begin, xj + s.begin, s.end - s.begin));
+            continue;
+          }
           Vec<V> found[3];
           three_products(xi + s.begin, gi + s.begin, xj + s.begin, gj + s.begin, s.end - s.begin, found);
           into_raw.add(found[0]), into_out.add(found[1]), into_in.add(found[2]);
@@ -610,7 +617,7 @@ void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* 
         const V* other = stat + j * 4 * H;
         copy_head(aj + e * H, other, H);
         copy_head(bj + e * H, other + H, H);
-        if (at.softmax) {
+        if (both && at.softmax) {
           copy_head(logs + e * H, other + 2 * H, H);
           copy_head(mean + e * H, other + 3 * H, H);
         }
@@ -619,12 +626,24 @@ void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* 
       if (at.threshold) {
         for (int64_t e = 0; e < n; ++e) {
           keep_factors(at, i, int64_t(columns[e]), keep_out + e * H);
-          keep_factors(at, int64_t(columns[e]), i, keep_in + e * H);
+          if (both) keep_factors(at, int64_t(columns[e]), i, keep_in + e * H);
         }
-        for (int64_t k = 0; k < n * H; ++k) out_dot[k] *= keep_out[k], in_dot[k] *= keep_in[k];
+        for (int64_t k = 0; k < n * H; ++k) out_dot[k] *= keep_out[k];
+        for (int64_t k = 0; both && k < n * H; ++k) in_dot[k] *= keep_in[k];
       }
       for (int64_t k = n * H; k < numbers; ++k)
         raw[k] = out_dot[k] = in_dot[k] = aj[k] = bj[k] = logs[k] = mean[k] = 0;
+      if (!both) {
+        heads.each(numbers, [&](int64_t k, int64_t q) {
+          const Vec<V> c = load<Vec<V>>(raw + k) * load<Vec<V>>(bj + k);
+          Vec<V> ds = load<Vec<V>>(out_dot + k);
+          if (at.softmax)
+            ds = exponential<V>(c * load<Vec<V>>(ai + q) - load<Vec<V>>(log_i + q)) *
+                 (ds - load<Vec<V>>(mean_i + q));
+          store(sum_a + q, load<Vec<V>>(sum_a + q) + ds * c);
+        });
+        continue;
+      }
       // out_dot becomes the weight of x_j, in_dot that of g_j.
       heads.each(numbers, [&](int64_t k, int64_t q) {
         const Vec<V> r = load<Vec<V>>(raw + k), a_j = load<Vec<V>>(aj + k), b_j = load<Vec<V>>(bj + k);

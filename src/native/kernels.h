@@ -66,6 +66,7 @@ struct Kernels {
                           int64_t dim, V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
   // The same for dot products of x with itself, times x, where A has an entry (j, i) for every (i, j): one walk,
   // nothing per arc. stat [rows, 4 heads]: row_gain, gain, log Σ exp, Σ g y; dgains [rows, 2 heads]: of both gains.
+  // dx may be null: then only that of row_gain is made.
   void (*attend_self_backward)(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
                                V* dx, V* dgains, int threads);
   // out[k] = x[index[k]]

@@ -252,17 +252,18 @@ def attend_backward(
 
 @metered("attend")
 def attend_self_backward(
-    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor
-) -> tuple[Tensor, Tensor]:
+    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor, want_x: bool = True
+) -> tuple[Tensor | None, Tensor]:
     """(dx, dgains) of a finished `attend` of x with itself, where A has (j, i) for every (i, j): one walk.
 
     stat    [n, 4·heads]  row_gain, gain, log Σ exp(s), Σ_c dy[i,c] y[i,c]
+    want_x  False: x and gain are inputs; only the gradient of row_gain is made, in half the time
     dx      [n, w]        of all three places where x stands
     dgains  [n, 2·heads]  of row_gain and gain
     """
     n, width, heads = a.shape[0], x.shape[1], scores.heads
     if _served(a, x, dy, stat):
-        dx, dgains = empty(n, width, like=x), empty(n, 2 * heads, like=x)
+        dx, dgains = empty(n, width, like=x) if want_x else None, empty(n, 2 * heads, like=x)
         native.kernel("attend_self_backward", x, a.indices)(
             n, *map(native.address, (a.indptr, a.indices)), scores._native(),
             *map(native.address, (stat, dy, x)), width, *map(native.address, (dx, dgains)),

@@ -143,37 +143,10 @@ class SelfAttend(torch.autograd.Function):
         x, row_gain, gain, y, logs = ctx.saved_tensors
         dy, heads = grads[0].contiguous(), ctx.heads
         products = row_products(dy, y, heads)
-        if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[2]):
-            return (
-                None,
-                _row_gain_alone(ctx.a, ctx.scores, x, row_gain, gain, logs, dy, products),
-                *[None] * 4,
-            )
         stat = torch.cat([row_gain, gain, logs, products], 1)
-        dx, dgains = attend_self_backward(ctx.a, ctx.scores, stat, dy, x)
+        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[2]
+        dx, dgains = attend_self_backward(ctx.a, ctx.scores, stat, dy, x, want_x=wanted)
         return dx, dgains[:, :heads], dgains[:, heads:], None, None, None
-
-
-def _row_gain_alone(
-    a: CSR,
-    scores: Scores,
-    x: Tensor,
-    row_gain: Tensor,
-    gain: Tensor,
-    logs: Tensor,
-    dy: Tensor,
-    products: Tensor,
-) -> Tensor:
-    """d row_gain_i = Σ_j ds_ij gain_j ⟨x_i, x_j⟩, where x is an input: no row of dy travels. [n, heads]."""
-    heads, dim = scores.heads, max(x.shape[1] // scores.heads, 1)
-    plain = sddmm_heads(a, x, x, 0, dim, heads).mul_(gain[a.indices.long()])
-    ds = sddmm_heads(a, dy, x, 0, dim, heads)
-    if scores.drop is not None:
-        ds = ds * scores.drop.factors(a, heads, ds.dtype)
-    if scores.softmax:
-        p = torch.addcmul(-logs[a.row_of], plain, row_gain[a.row_of]).exp_()
-        ds = ds.sub_(products[a.row_of]).mul_(p)
-    return add_rows_of(a, ds.mul_(plain))
 
 
 @dataclass
