@@ -4,6 +4,10 @@
 //   p[e,h]  s itself, or exp(s - m_i) with a running maximum m_i and sum l_i (softmax)
 //   y[i,c]  Σ_e keep(e,h) p[e,h] x[j,c], h the head that column c belongs to
 //
+// The slope of y in row_gain, where that alone is learned, needs no walk back: with c = s / row_gain it is
+//   t[i]    Σ_e keep p (c - Σ_e p c) x[j]      (no softmax: Σ_e keep c x[j])
+// which is summed up beside y, from the same rows of x.
+//
 // A row's arcs are taken in tiles, small enough that the rows of x that a tile reads twice (for the score
 // and for the sum) are still in the cache the second time. Nothing is stored per arc and column.
 #include "attention.h"
@@ -13,20 +17,23 @@ namespace WEFT_ISA {
 
 template <class V, class I>
 void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state, V* y,
-            bool begin, bool finish, int threads) {
+            V* slope, bool begin, bool finish, int threads) {
   const int64_t H = at.heads, arcs = a.rows ? a.indptr[a.rows] : 0;
   const Segments segments(width, first, dim, kLanes<V>);
   const bool dots = at.kind == Score::dot, shared = dots && at.column == x && at.inner * H == width;
   const int64_t key_width = at.inner * H, key_bytes = key_width * int64_t(sizeof(V));
   const int64_t tile = dots ? tile_of<V>(width * int64_t(sizeof(V)) + (shared ? 0 : key_bytes)) : kLongest;
   const Heads<V> heads(H, tile);
-  for_rows_with<V>(a.indptr, a.rows, width + key_width, heads.room + 2 * heads.period + 2 * H, threads,
+  for_rows_with<V>(a.indptr, a.rows, width + key_width, 2 * heads.room + 2 * heads.period + 3 * H, threads,
                    [&](int64_t i, V* scratch) {
     V* score = scratch;
-    V* pattern = score + heads.room;
+    V* plain = score + heads.room;  // c, then keep p c
+    V* pattern = plain + heads.room;
     V* running = pattern + heads.period;
     V* grow = running + heads.period;
     V* keep = grow + H;
+    V* mean = keep + H;  // Σ p c
+    V* out_slope = slope ? slope + i * width : nullptr;
     const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
     V* out = y + i * width;
     V* most = state ? state + i * 2 * H : nullptr;
@@ -35,6 +42,9 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
       for (int64_t h = 0; h < H; ++h) most[h] = -INFINITY, sum[h] = 0;
     if (begin && count == 0)
       for (int64_t c = 0; c < width; ++c) out[c] = 0;
+    if (slope && count == 0)
+      for (int64_t c = 0; c < width; ++c) out_slope[c] = 0;
+    for (int64_t h = 0; h < H; ++h) mean[h] = 0;
     for (int64_t t = 0; t < count; t += tile) {
       const int64_t n = count - t < tile ? count - t : tile, numbers = heads.padded(n);
       const I* columns = a.indices + from + t;
@@ -63,6 +73,10 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
         if (at.gain)
           for (int64_t e = 0; e < n; ++e)
             for (int64_t h = 0; h < H; ++h) score[e * H + h] *= at.gain[int64_t(columns[e]) * H + h];
+        if (slope) {
+          for (int64_t k = n * H; k < numbers; ++k) score[k] = 0;
+          std::memcpy(plain, score, size_t(numbers) * sizeof(V));
+        }
         if (at.row_gain) {
           heads.lay(pattern, at.row_gain + i * H);
           heads.each(numbers, [&](int64_t k, int64_t q) {
@@ -93,24 +107,44 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
           grew |= factor != V(1);
           most[h] = grow[h];
           sum[h] *= factor;
+          mean[h] *= factor;
           grow[h] = factor;
         }
         heads.add_up(running, sum);
         if (grew && !fresh)
           for (const Segment& s : segments)
-            for (int64_t c = s.begin; c < s.end; ++c) out[c] *= grow[s.head];
+            for (int64_t c = s.begin; c < s.end; ++c) {
+              out[c] *= grow[s.head];
+              if (slope) out_slope[c] *= grow[s.head];
+            }
+        if (slope) {
+          heads.fill(running, V(0));
+          heads.each(numbers, [&](int64_t k, int64_t q) {
+            const Vec<V> part = load<Vec<V>>(score + k) * load<Vec<V>>(plain + k);
+            store(plain + k, part);
+            store(running + q, load<Vec<V>>(running + q) + part);
+          });
+          heads.add_up(running, mean);
+        }
       }
       if (at.threshold)
         for (int64_t e = 0; e < n; ++e) {
           keep_factors(at, i, int64_t(columns[e]), keep);
-          for (int64_t h = 0; h < H; ++h) score[e * H + h] *= keep[h];
+          for (int64_t h = 0; h < H; ++h) {
+            score[e * H + h] *= keep[h];
+            if (slope) plain[e * H + h] *= keep[h];
+          }
         }
       add_rows_of(segments, columns, score, H, n, arcs - from - t, x, width, out, fresh, shared);
+      if (slope) add_rows_of(segments, columns, plain, H, n, arcs - from - t, x, width, out_slope, fresh, true);
     }
     if (finish && at.softmax) {
       for (int64_t h = 0; h < H; ++h) grow[h] = sum[h] != V(0) ? V(1) / sum[h] : V(0);
       for (const Segment& s : segments)
-        for (int64_t c = s.begin; c < s.end; ++c) out[c] *= grow[s.head];
+        for (int64_t c = s.begin; c < s.end; ++c) {
+          out[c] *= grow[s.head];
+          if (slope) out_slope[c] = grow[s.head] * (out_slope[c] - mean[s.head] * out[c]);
+        }
     }
   });
 }
@@ -248,7 +282,8 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
 }
 
 #define INSTANTIATE(V, I)                                                                                    \
-  template void attend(Csr<V, I>, Attention<V>, const V*, int64_t, int64_t, int64_t, V*, V*, bool, bool, int); \
+  template void attend(Csr<V, I>, Attention<V>, const V*, int64_t, int64_t, int64_t, V*, V*, V*, bool, bool, \
+                       int);                                                                                 \
   template void attend_backward(Csr<V, I>, Attention<V>, const V*, const V*, const V*, int64_t, int64_t, V*, \
                                 V*, V*, V*, int);
 WEFT_FOR_TYPES(INSTANTIATE)

@@ -13,7 +13,8 @@ namespace weft {
 namespace WEFT_ISA {
 namespace {
 
-constexpr int kWidest = 16, kMixed = 8;  // vectors of a tile; of one with several heads or two sums
+// Vectors of a tile: with several heads or two sums; with one, as many as the registers hold.
+constexpr int kMixed = 8, kWidest = kVectorBytes == 64 ? 16 : 8;
 constexpr int64_t kTileBytes = 16384;
 constexpr int64_t kLongest = 256;
 

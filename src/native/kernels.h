@@ -57,8 +57,9 @@ struct Kernels {
                 int64_t heads, V* out, int threads);
   // y[i,c] += Σ_e p[e,h] x[j,c], h = (first + c) / dim; softmax: state [rows, 2 heads] is the running maximum
   // and sum. `begin`: y and state hold nothing yet; `finish`: divide by the sum.
+  // slope [rows, width], may be null: that of y in row_gain, for dot products that begin and finish here.
   void (*attend)(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state,
-                 V* y, bool begin, bool finish, int threads);
+                 V* y, V* slope, bool begin, bool finish, int threads);
   // A walk over the transpose: dx [columns, width], dcolumn (of v or k), dgain [columns, heads] where there is a
   // gain, dscore [arcs, heads] in A's order. stat [rows, 2 heads]: log of the sum of exponentials, and
   // Σ_c g[i,c] y[i,c]; g = dy [rows, width].
@@ -66,13 +67,17 @@ struct Kernels {
                           int64_t dim, V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
   // The same for dot products of x with itself, times x, where A has an entry (j, i) for every (i, j): one walk,
   // nothing per arc. stat [rows, 4 heads]: row_gain, gain, log Σ exp, Σ g y; dgains [rows, 2 heads]: of both gains.
-  // dx may be null: then only that of row_gain is made.
   void (*attend_self_backward)(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
                                V* dx, V* dgains, int threads);
   // out[k] = x[index[k]]
   void (*gather_rows)(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
   // x[index[k]] += src[k]; no index occurs twice.
   void (*add_rows)(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
+  // out[k] = x[left[k]] ∘ x[right[k]]
+  void (*pair_products)(const V* x, const I* left, const I* right, int64_t count, int64_t width, V* out, int threads);
+  // y[left[k]] += g[k] ∘ x[right[k]] and y[right[k]] += g[k] ∘ x[left[k]], pair after pair.
+  void (*add_pair_products)(V* y, const V* x, const I* left, const I* right, int64_t count, int64_t width,
+                            const V* g, int threads);
 };
 
 template <class V>

@@ -135,10 +135,10 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
         });
   m.def(("attend_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Scores& s, Address x, int64_t width, int64_t first,
-            int64_t dim, Address state, Address y, bool begin, bool finish, int threads) {
+            int64_t dim, Address state, Address y, Address slope, bool begin, bool finish, int threads) {
           gil_scoped_release free;
           kernels<V, I>().attend(csr(rows, indptr, indices, 0), s.template as<V>(), at<const V>(x), width, first, dim,
-                                 at<V>(state), at<V>(y), begin, finish, threads);
+                                 at<V>(state), at<V>(y), at<V>(slope), begin, finish, threads);
         });
   m.def(("attend_backward_" + suffix).c_str(),
         [=](int64_t rows, Address t_indptr, Address t_indices, const Scores& s, Address stat, Address g, Address x,
@@ -166,6 +166,18 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
           gil_scoped_release free;
           kernels<V, I>().add_rows(at<V>(x), at<const I>(index), count, width, at<const V>(src), threads);
         });
+  m.def(("pair_products_" + suffix).c_str(),
+        [](Address x, Address left, Address right, int64_t count, int64_t width, Address out, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().pair_products(at<const V>(x), at<const I>(left), at<const I>(right), count, width, at<V>(out),
+                                        threads);
+        });
+  m.def(("add_pair_products_" + suffix).c_str(), [](Address y, Address x, Address left, Address right, int64_t count,
+                                                    int64_t width, Address g, int threads) {
+    gil_scoped_release free;
+    kernels<V, I>().add_pair_products(at<V>(y), at<const V>(x), at<const I>(left), at<const I>(right), count, width,
+                                      at<const V>(g), threads);
+  });
 }
 
 template <class V>

@@ -23,7 +23,7 @@ void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t fi
            V* out, int threads);
 template <class V, class I>
 void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t first, int64_t dim, V* state, V* y,
-            bool begin, bool finish, int threads);
+            V* slope, bool begin, bool finish, int threads);
 template <class V, class I>
 void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, int64_t dim,
                      V* dx, V* dcolumn, V* dgain, V* dscore, int threads);
@@ -34,6 +34,11 @@ template <class V, class I>
 void gather_rows(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
 template <class V, class I>
 void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
+template <class V, class I>
+void pair_products(const V* x, const I* left, const I* right, int64_t count, int64_t width, V* out, int threads);
+template <class V, class I>
+void add_pair_products(V* y, const V* x, const I* left, const I* right, int64_t count, int64_t width, const V* g,
+                       int threads);
 template <class V>
 void dropout(const V* x, V* y, int64_t count, int64_t width, const int64_t* rows, int64_t first, uint64_t key,
              uint32_t threshold, V scale, bool relu, int threads);

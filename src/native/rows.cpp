@@ -1,4 +1,4 @@
-// out[k] = x[index[k]], and x[index[k]] += src[k]: packing and unpacking rows.
+// Rows by number: packed, unpacked, and multiplied in pairs.
 #include "operators.h"
 #include "vector.h"
 
@@ -36,9 +36,48 @@ void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, 
   });
 }
 
-#define INSTANTIATE(V, I)                                                              \
-  template void gather_rows(const V*, const I*, int64_t, int64_t, V*, int);            \
-  template void add_rows(V*, const I*, int64_t, int64_t, const V*, int);
+template <class V, class I>
+void pair_products(const V* x, const I* left, const I* right, int64_t count, int64_t width, V* out, int threads) {
+  for_range(count, rows_per_chunk(width), threads, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const V* a = x + int64_t(left[k]) * width;
+      const V* b = x + int64_t(right[k]) * width;
+      V* to = out + k * width;
+      for (int64_t c = 0; c < width; ++c) to[c] = a[c] * b[c];
+    }
+  });
+}
+
+// Many pairs may share a row, so a thread takes some columns of all pairs: every sum has one order.
+template <class V, class I>
+void add_pair_products(V* y, const V* x, const I* left, const I* right, int64_t count, int64_t width, const V* g,
+                       int threads) {
+  constexpr int L = kLanes<V>;
+  constexpr int64_t line = 64 / int64_t(sizeof(V));
+  const int64_t share = (width + threads - 1) / threads;
+  for_range(width, (share + line - 1) / line * line, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t a = int64_t(left[k]) * width, b = int64_t(right[k]) * width;
+      const V* by = g + k * width;
+      int64_t c = begin;
+      for (; c + L <= end; c += L) {  // a may be b: the first sum is stored before the second is read
+        const Vec<V> factor = load<Vec<V>>(by + c);
+        store(y + a + c, load<Vec<V>>(y + a + c) + factor * load<Vec<V>>(x + b + c));
+        store(y + b + c, load<Vec<V>>(y + b + c) + factor * load<Vec<V>>(x + a + c));
+      }
+      for (; c < end; ++c) {
+        y[a + c] += by[c] * x[b + c];
+        y[b + c] += by[c] * x[a + c];
+      }
+    }
+  });
+}
+
+#define INSTANTIATE(V, I)                                                                        \
+  template void gather_rows(const V*, const I*, int64_t, int64_t, V*, int);                      \
+  template void add_rows(V*, const I*, int64_t, int64_t, const V*, int);                         \
+  template void pair_products(const V*, const I*, const I*, int64_t, int64_t, V*, int);          \
+  template void add_pair_products(V*, const V*, const I*, const I*, int64_t, int64_t, const V*, int);
 WEFT_FOR_TYPES(INSTANTIATE)
 
 }  // namespace WEFT_ISA

@@ -45,6 +45,27 @@ def test_a_much_smaller_request_does_not_waste_a_block():
     assert pool.blocks == 2
 
 
+def test_two_gradients_of_one_tensor_are_added_up_in_the_pools_memory():
+    made = []
+
+    class Ones(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, dy):
+            dx = empty(*ctx.shape, like=dy).fill_(1)
+            made.append(dx.data_ptr())
+            return dx
+
+    x = torch.zeros(512, 1024, requires_grad=True)
+    (grad,) = torch.autograd.grad(Ones.apply(x) + Ones.apply(x), x)
+    assert bool((grad == 2).all())
+    assert grad.data_ptr() in made  # not in new memory, whose pages would have to be mapped first
+
+
 def test_large_tensors_train_like_small_ones_and_later_epochs_allocate_nothing():
     a = random_csr(4000, 4000, 0.002, seed=0, dtype=torch.float32)
     w = torch.randn(96, 96, requires_grad=True)

@@ -5,7 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.kernels import add_rows_, gather_rows, pack_rows, scatter_add, use
+from weft.kernels import (
+    add_pair_products_,
+    add_rows_,
+    gather_rows,
+    pack_rows,
+    pair_products,
+    scatter_add,
+    use,
+)
 
 BACKENDS = ("native", "torch")
 
@@ -51,6 +59,37 @@ def test_messages_are_packed_and_added_in_place(backend):
         y = add_rows_(x.clone(), where, buffer)
     assert torch.equal(y[[4, 1]], 2 * x[[4, 1]])
     assert torch.equal(y[[0, 2, 3]], x[[0, 2, 3]])
+
+
+@given(
+    n=st.integers(1, 9), m=st.integers(0, 40), width=st.sampled_from([1, 3, 8, 16, 37]),
+    index=st.sampled_from([torch.int32, torch.int64]), backend=st.sampled_from(BACKENDS),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_products_of_pairs_and_their_gradient_are_autograds(n, m, width, index, backend, seed):
+    g = torch.Generator().manual_seed(seed)
+    left, right = torch.randint(n, (2, m), generator=g).to(index)  # repeats, and rows paired with themselves
+    x = torch.randn(n, width, dtype=torch.float64, generator=g, requires_grad=True)
+    dz = torch.randn(m, width, dtype=torch.float64, generator=g)
+    z = x[left.long()] * x[right.long()]
+    (dx,) = torch.autograd.grad(z, x, dz)
+    start = torch.randn(n, width, dtype=torch.float64, generator=g)
+    with use(backend):
+        assert torch.equal(pair_products(x.detach(), left, right), z)
+        found = add_pair_products_(start.clone(), x.detach(), left, right, dz)
+    torch.testing.assert_close(found, start + dx, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_over_pairs_are_the_same_on_any_number_of_threads():
+    g = torch.Generator().manual_seed(0)
+    left, right = torch.randint(5, (2, 3000), generator=g)
+    x, dz = torch.randn(5, 70, generator=g), torch.randn(3000, 70, generator=g)
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3, 7):
+        torch.set_num_threads(threads)
+        found.append(add_pair_products_(torch.zeros(5, 70), x, left, right, dz))
+    torch.set_num_threads(before)
+    assert all(torch.equal(found[0], other) for other in found[1:])
 
 
 def test_an_index_outside_is_refused():

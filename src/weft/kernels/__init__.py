@@ -9,7 +9,7 @@ from .memory import pool
 from .meter import Meter
 from .move import Move
 from .native import use
-from .rows import add_rows_, gather_rows, pack_rows, scatter_add
+from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
 from .sampling import relabel, sample_rows
 from .sddmm import sddmm
 from .spmm import spmm
@@ -21,6 +21,7 @@ __all__ = [
     "Stream",
     "add_bias",
     "add_linear_",
+    "add_pair_products_",
     "add_rows_",
     "draw",
     "dropout",
@@ -30,6 +31,7 @@ __all__ = [
     "linear_pair",
     "norms",
     "pack_rows",
+    "pair_products",
     "pool",
     "relabel",
     "relu_dropout_",

@@ -11,7 +11,7 @@ maximum and sum. No autograd here: `weft.parallel.attend` calls both directions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -129,12 +129,14 @@ def attend(
     state: Tensor | None = None,
     finish: bool = True,
     permutation: Tensor | None = None,
+    slope: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """(y, state): y[i,c] = Σ over e of keep[e,h] p[e,h] x[j,c]; row by row, nothing kept per arc.
 
         x      [columns, w]    columns first … first + w − 1 of heads · dim
         y      [rows, w]       rows without arcs are 0
         state  [rows, 2·heads] softmax: maximum and sum of exp(s − maximum); None without softmax
+        slope  [rows, w]       written where given: ∂y[i,c] / ∂row_gain[i,h], of dot products in one block
 
     Blocks of one row after the other: hand y and state of the last call in as `out` and `state`, and
     `finish` with the last: only then y is divided by the sum.
@@ -152,7 +154,7 @@ def attend(
     if _served(a, x, scores.row, scores.column, scores.given):
         native.kernel("attend", x, a.indices)(
             rows, *map(native.address, (a.indptr, a.indices)), scores._native(permutation), native.address(x),
-            width, first, max(dim, 1), native.address(state), native.address(out), begin, finish,
+            width, first, max(dim, 1), *map(native.address, (state, out, slope)), begin, finish,
             native.threads((a.arcs + rows) * max(width, heads)),
         )  # fmt: skip
         return out, state
@@ -179,7 +181,25 @@ def attend(
     out.index_add_(0, a.row_of, p[:, head] * x[a.indices.long()])
     if state is not None and finish:
         out.mul_(inverse(state[:, heads:])[:, head])
+    if slope is not None:
+        _slope_of(a, scores, x, p, state, head, slope)
     return out, state
+
+
+def _slope_of(
+    a: CSR, scores: Scores, x: Tensor, kept: Tensor, state: Tensor | None, head: Tensor, out: Tensor
+) -> None:
+    """∂y / ∂row_gain = Σ_e keep p (c − Σ_e p c) x[j], c = s / row_gain; without softmax Σ_e keep c x[j]."""
+    plain = replace(scores, row_gain=None).of(a)
+    weights = plain
+    if state is not None:
+        most, total = state.chunk(2, 1)
+        p = torch.exp(scores.of(a) - most[a.row_of]) * inverse(total)[a.row_of]
+        mean = torch.zeros_like(total).index_add_(0, a.row_of, p * plain)
+        weights = kept * inverse(total)[a.row_of] * (plain - mean[a.row_of])
+    elif scores.drop is not None and scores.drop.p > 0:
+        weights = plain * scores.drop.factors(a, scores.heads, x.dtype)
+    out.zero_().index_add_(0, a.row_of, weights[:, head] * x[a.indices.long()])
 
 
 def inverse(total: Tensor) -> Tensor:
@@ -252,18 +272,17 @@ def attend_backward(
 
 @metered("attend")
 def attend_self_backward(
-    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor, want_x: bool = True
-) -> tuple[Tensor | None, Tensor]:
+    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
     """(dx, dgains) of a finished `attend` of x with itself, where A has (j, i) for every (i, j): one walk.
 
     stat    [n, 4·heads]  row_gain, gain, log Σ exp(s), Σ_c dy[i,c] y[i,c]
-    want_x  False: x and gain are inputs; only the gradient of row_gain is made, in half the time
     dx      [n, w]        of all three places where x stands
     dgains  [n, 2·heads]  of row_gain and gain
     """
     n, width, heads = a.shape[0], x.shape[1], scores.heads
     if _served(a, x, dy, stat):
-        dx, dgains = empty(n, width, like=x) if want_x else None, empty(n, 2 * heads, like=x)
+        dx, dgains = empty(n, width, like=x), empty(n, 2 * heads, like=x)
         native.kernel("attend_self_backward", x, a.indices)(
             n, *map(native.address, (a.indptr, a.indices)), scores._native(),
             *map(native.address, (stat, dy, x)), width, *map(native.address, (dx, dgains)),

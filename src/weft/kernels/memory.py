@@ -51,10 +51,11 @@ class Pool:
         lease = np.frombuffer(block, dtype=np.uint8, count=size)
         # The tensor's storage keeps `lease` alive; when the storage dies, so does the lease.
         weakref.finalize(lease, self._give_back, block).atexit = False
-        # Not a view of it: autograd forbids writing into a view that a custom function returns.
-        out = torch.empty(0, dtype=dtype)
-        storage = torch.from_numpy(lease).untyped_storage()
-        return out.set_(storage, 0, shape)  # type: ignore[call-overload]
+        # Not a view of it: autograd forbids writing into a view that a custom function returns. Nor through
+        # `untyped_storage()`, whose object would stay and count as a second owner: autograd adds gradients
+        # up in place only where it is the last one, and else into new memory.
+        shaped = torch.from_numpy(lease).view(dtype).view(shape)
+        return torch.empty(0, dtype=dtype).set_(shaped)  # type: ignore[call-overload]
 
     def _take(self, size: int) -> mmap.mmap:
         with self._lock:

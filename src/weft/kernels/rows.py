@@ -73,6 +73,44 @@ def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.index_select(x, 0, index) if out is None else torch.index_select(x, 0, index, out=out)
 
 
+def pair_products(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """z[k] = x[left[k]] ∘ x[right[k]], without autograd or checks. [n, w], [m], [m] → [m, w].
+
+    >>> pair_products(torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([0]), torch.tensor([1]))
+    tensor([[3., 8.]])
+    """
+    if native.served(x, left, right) and x.is_floating_point():
+        left, right, out = left.contiguous(), right.contiguous(), empty(left.numel(), x.shape[1], like=x)
+        native.kernel("pair_products", x, left)(
+            *map(native.address, (x, left, right)), left.numel(), x.shape[1], native.address(out),
+            native.threads(out.numel()),
+        )  # fmt: skip
+        return out
+    return x[left] * x[right]
+
+
+def add_pair_products_(y: Tensor, x: Tensor, left: Tensor, right: Tensor, dz: Tensor) -> Tensor:
+    """The gradient of `pair_products`, added to y in place: each end gets dz times the other's row.
+
+        y[left[k]] += dz[k] ∘ x[right[k]],  y[right[k]] += dz[k] ∘ x[left[k]]
+
+    Pair after pair in their order, on any number of threads.
+
+    >>> x = torch.tensor([[1., 2.], [3., 4.]])
+    >>> add_pair_products_(torch.zeros(2, 2), x, torch.tensor([0]), torch.tensor([1]), torch.ones(1, 2))
+    tensor([[3., 4.],
+            [1., 2.]])
+    """
+    if native.served(y, x, left, right, dz):
+        left, right, dz = left.contiguous(), right.contiguous(), dz.contiguous()
+        native.kernel("add_pair_products", x, left)(
+            *map(native.address, (y, x, left, right)), left.numel(), x.shape[1], native.address(dz),
+            native.threads(dz.numel()),
+        )  # fmt: skip
+        return y
+    return y.index_add_(0, left, dz * x[right]).index_add_(0, right, dz * x[left])
+
+
 def _check(index: Tensor, rows: int) -> None:
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= rows):
         raise ValueError(

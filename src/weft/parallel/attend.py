@@ -35,6 +35,7 @@ from ..kernels.attention import (
     log_sum,
     weigh,
 )  # fmt: skip
+from ..kernels.memory import empty
 from ..kernels.sddmm import sddmm_heads
 from .edges import add_columns_of, add_rows_of
 from .exchange import add_up, gather_together
@@ -119,20 +120,26 @@ class SelfAttend(torch.autograd.Function):
 
         s_ij = row_gain_i gain_j ⟨x_i, x_j⟩     y = Ψ x
 
-    Backward is one walk over A with nothing per arc: row i meets (i, j) and (j, i) together.
+    Backward is one walk over A with nothing per arc: row i meets (i, j) and (j, i) together. Where row_gain
+    alone is learned (`sloped`), there is no walk: y_i depends on row_gain_i and on no other row's, so forward
+    keeps ∂y_i / ∂row_gain_i, and that needs no symmetry either.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, row_gain: Tensor, gain: Tensor, a: CSR, how: Attention, names: Tensor
-    ) -> Tensor:
+        ctx: Any, x: Tensor, row_gain: Tensor, gain: Tensor, a: CSR, how: Attention, names: Tensor,
+        sloped: bool,
+    ) -> Tensor:  # fmt: skip
         x, row_gain, gain = (t.detach().contiguous() for t in (x, row_gain, gain))
         drop = None if how.drop is None else Drop(*how.drop, names, names)
         ctx.a, ctx.heads, dim = a, how.heads, max(x.shape[1] // how.heads, 1)
-        ctx.scores = scores = Scores(
-            "dot", how.heads, x, x, softmax=how.softmax, drop=drop, gain=gain, row_gain=row_gain
-        )
-        y, state = attend(a, scores, x, dim)
+        scores = Scores("dot", how.heads, x, x, softmax=how.softmax, drop=drop, gain=gain, row_gain=row_gain)
+        ctx.sloped = sloped
+        slope = empty(*x.shape, like=x) if sloped else None
+        y, state = attend(a, scores, x, dim, slope=slope)
+        if slope is not None:
+            ctx.save_for_backward(slope)
+            return y
         logs = torch.zeros_like(gain) if state is None else log_sum(state)
         ctx.save_for_backward(x, row_gain, gain, y, logs)
         ctx.scores = Scores("dot", how.heads, softmax=how.softmax, drop=drop)
@@ -140,13 +147,15 @@ class SelfAttend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, row_gain, gain, y, logs = ctx.saved_tensors
         dy, heads = grads[0].contiguous(), ctx.heads
+        if ctx.sloped:
+            (slope,) = ctx.saved_tensors
+            return None, row_products(dy, slope, heads), *[None] * 5
+        x, row_gain, gain, y, logs = ctx.saved_tensors
         products = row_products(dy, y, heads)
         stat = torch.cat([row_gain, gain, logs, products], 1)
-        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[2]
-        dx, dgains = attend_self_backward(ctx.a, ctx.scores, stat, dy, x, want_x=wanted)
-        return dx, dgains[:, :heads], dgains[:, heads:], None, None, None
+        dx, dgains = attend_self_backward(ctx.a, ctx.scores, stat, dy, x)
+        return dx, dgains[:, :heads], dgains[:, heads:], *[None] * 4
 
 
 @dataclass

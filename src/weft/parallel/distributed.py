@@ -191,10 +191,15 @@ class DistributedGraph:
             raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
         dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
         how = Attention(kind, heads, slope, softmax, dropped)
-        if kind == "dot" and row is column is x and self._symmetric:
-            ones = x.new_ones(x.shape[0], heads)
-            scale, gain = ones if scale is None else scale, ones if gain is None else gain
-            return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, self.plan.row_names.long())
+        if kind == "dot" and row is column is x and self.comm.size == 1:
+            learns = torch.is_grad_enabled()
+            learned = [learns and t is not None and t.requires_grad for t in (x, scale, gain)]
+            sloped = learned == [False, True, False]
+            if sloped or not any(learned) or self._symmetric:
+                ones = x.new_ones(x.shape[0], heads)
+                scale, gain = ones if scale is None else scale, ones if gain is None else gain
+                names = self.plan.row_names.long()
+                return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
         if scale is not None:
             by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
             row = (by_head * scale[:, :, None]).view_as(row)

@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels import CSR, pack_rows
-from ..kernels.spmm import multiply
+from ..kernels import add_pair_products_, pair_products
 from ..nn import Decoder
 
-_CHUNK = 8192
+_CHUNK = 4096
 """Pairs at a time: the buffers between two products then stay in the cache."""
 
 
@@ -28,8 +27,7 @@ def pair_scores(h: Tensor, u: Tensor, v: Tensor, decoder: Decoder) -> Tensor:
     """
     with torch.no_grad():
         parts = [
-            decoder(pack_rows(h, a).mul_(pack_rows(h, b)))
-            for a, b in zip(u.split(_CHUNK), v.split(_CHUNK), strict=True)
+            decoder(pair_products(h, a, b)) for a, b in zip(u.split(_CHUNK), v.split(_CHUNK), strict=True)
         ]
     return torch.cat(parts) if parts else h.new_empty(0)
 
@@ -67,18 +65,14 @@ def pair_gradients(
     for at in range(0, u.numel(), _CHUNK):
         part = slice(at, at + _CHUNK)
         a, b = u[part], v[part]
-        h_u, h_v = pack_rows(h, a), pack_rows(h, b)
-        z = (h_u * h_v).requires_grad_()
+        z = pair_products(h, a, b).requires_grad_()
         value = pair_loss(
             decoder(z, None if names is None else names[part], turn), labels[part], shares[part]
         )
         value.backward()
         loss += value.detach()
         assert z.grad is not None
-        for end, rows in ((a, h_v.mul_(z.grad)), (b, h_u.mul_(z.grad))):  # each takes the other's row
-            # A product with the picking matrix' transpose adds in the order of the pairs, on any threads.
-            picks = CSR(torch.arange(end.numel() + 1), end, None, (end.numel(), h.shape[0]))
-            multiply(picks.T, rows, None, out=dh, accumulate=True)
+        add_pair_products_(dh, h, a, b, z.grad)
     return loss, dh
 
 
