@@ -30,6 +30,8 @@ inline void three_products(const V* xi, const V* gi, const V* xj, const V* gj, i
   }
   out[0] = r0 + r1, out[1] = o0 + o1, out[2] = i0 + i1;
   if (c < width) {
+    __builtin_prefetch(next_x + c);
+    __builtin_prefetch(next_g + c);
     out[0] += products(xi + c, xj + c, width - c);
     out[1] += products(gi + c, xj + c, width - c);
     out[2] += products(xi + c, gj + c, width - c);
