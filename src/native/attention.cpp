@@ -94,7 +94,9 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
         for (int64_t h = 0; h < H; ++h) grow[h] = running[h];
         for (int64_t k = H; k < heads.period; k += H)
           for (int64_t h = 0; h < H; ++h) grow[h] = running[k + h] > grow[h] ? running[k + h] : grow[h];
-        heads.lay(pattern, grow);
+        // Where all scores so far are -inf, they count nothing: -inf - 0 is well defined, -inf - -inf is not.
+        for (int64_t h = 0; h < H; ++h) keep[h] = grow[h] == V(-INFINITY) ? V(0) : grow[h];
+        heads.lay(pattern, keep);
         heads.fill(running, V(0));
         heads.each(numbers, [&](int64_t k, int64_t q) {
           const Vec<V> p = exponential<V>(load<Vec<V>>(score + k) - load<Vec<V>>(pattern + q));

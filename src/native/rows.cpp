@@ -54,6 +54,7 @@ void add_pair_products(V* y, const V* x, const I* left, const I* right, int64_t 
                        int threads) {
   constexpr int L = kLanes<V>;
   constexpr int64_t line = 64 / int64_t(sizeof(V));
+  if (width == 0) return;
   const int64_t share = (width + threads - 1) / threads;
   for_range(width, (share + line - 1) / line * line, threads, [&](int64_t begin, int64_t end) {
     for (int64_t k = 0; k < count; ++k) {

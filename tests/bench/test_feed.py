@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.bench.feed import Task, bench_feed, finite
+from weft.errors import UserError
 
 
 @pytest.mark.slow
@@ -23,3 +24,18 @@ def test_push_pull_moves_a_sixth_of_pull_on_a_million_vertices():
 
 def test_crossings_read_as_words():
     assert [finite(c) for c in (None, 0.0, 17.2)] == ["never", "always", "18"]
+
+
+def test_an_epoch_shorter_than_asked_for_is_measured_as_it_is():
+    task = Task([2], 1000, "3,2", "sage", dropout=0.0, batches=5, rounds=1)
+    rows = bench_feed("er:nodes=60,degree=4", [4], [2], task, "threads")["rows"]
+    for row in rows:
+        assert row["batches"] == 1
+        assert row["batch_size"] <= 60
+        assert row["seeds_per_second"] * row["seconds"] == pytest.approx(row["batch_size"])
+
+
+def test_one_rank_has_nothing_to_compare():
+    task = Task([2], 10, "3,2", "sage", dropout=0.0, batches=1, rounds=1)
+    with pytest.raises(UserError, match="Use --ranks 2 or more"):
+        bench_feed("er:nodes=60,degree=4", [4], [1, 2], task, "threads")

@@ -45,7 +45,7 @@ def test_a_run_in_batches_reports_its_words_and_an_exact_evaluation(weft, train,
 
 
 def test_a_pipelined_run_within_a_budget_says_what_it_holds(train):
-    status, out, err = train(*QUICK, "--pipeline", "--memory-budget", "16KB", "--ranks", "3", "--engine",
+    status, out, err = train(*QUICK, "--pipeline", "--memory-budget", "19KB", "--ranks", "3", "--engine",
                              "threads", "--feed", "pull")  # fmt: skip
     assert status == 0, err
     assert "pull feed, pipelined; a rank holds 2 parts of arcs and 1 of features" in out
@@ -59,6 +59,10 @@ def test_a_pipelined_run_within_a_budget_says_what_it_holds(train):
         (["--memory-budget", "100B"], "is too small for one copy"),
         (["--feed", "both"], "unknown feed 'both'"),
         (["--fanouts", "25,x"], "fan-out 'x' in '25,x' is not a number from 1, nor all."),
+        (["--fanouts", "99999999999999999999,2"], "is above 2,147,483,647. Write all for every neighbour."),
+        (["--replace", "--fanouts", "2000000000,5"], "2,000,000,000 draws for each of 13 vertices"),
+        (["--batch-size", "0", "--fanouts", "25,10", "--pipeline"], "pipeline is for mini-batches"),
+        (["--batch-size", "0"], "fanouts is for mini-batches, the whole graph is in every step here."),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(weft, options, message):
@@ -71,7 +75,7 @@ def test_a_mistake_is_one_line_and_status_2(weft, options, message):
 @pytest.mark.parametrize("feed", ["pull", "push-pull"])
 def test_verify_compares_batches_with_those_of_one_process(weft, feed):
     answer = weft("verify", GRAPH, *QUICK, "--feed", feed, "--ranks", "3", "--engine", "threads", "--dtype",
-                  "float64", "--memory-budget", "16KB", "--json")  # fmt: skip
+                  "float64", "--memory-budget", "17KB", "--json")  # fmt: skip
     assert answer.status == 0, answer.err
     assert json.loads(answer.out)["equal"]
 

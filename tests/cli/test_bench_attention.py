@@ -7,6 +7,7 @@ import pytest
 
 from weft.bench.attention import Task, bench_attention, median_interval
 from weft.cli import main
+from weft.graph import load
 
 SMALL = ["-v", "60", "-e", "300", "--features", "5", "--hidden", "6", "--classes", "3", "--repeat", "3"]
 
@@ -36,6 +37,22 @@ def test_ranks_share_a_graph_and_the_graph_of_weak_scaling_grows():
     assert [row["vertices"] for row in rows] == [64, 128]
     grown = base.on(4)
     assert grown.edges / grown.vertices**2 == base.edges / base.vertices**2
+    for row, task in zip(rows, (base, grown), strict=True):  # of the graph itself, too
+        assert row["edges"] == pytest.approx(task.edges, rel=0.15)
+
+
+def test_rows_tell_what_was_run_not_what_was_asked_for(capsys):
+    rows = bench(capsys, "-m", "agnn", "--heads", "3", "-d", "file", "-f", "karate")["rows"]
+    assert (rows[0]["vertices"], rows[0]["heads"]) == (34, 1)
+    assert rows[0]["features"] == load("karate").num_features or rows[0]["features"] == 5
+
+
+def test_a_table_that_cannot_be_written_is_found_before_anything_is_measured(tmp_path, capsys):
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    for path in (str(other), str(tmp_path / "no" / "x.csv")):
+        assert main(["bench", "attention", *SMALL, "--csv", path]) == 2
+        assert "--csv" in (err := capsys.readouterr().err) or "cannot write" in err
 
 
 def test_the_interval_holds_the_median():
@@ -55,6 +72,7 @@ def test_the_interval_holds_the_median():
         (["-e", "99999999"], "99999999"),
         (["-d", "file", "-f", "karate", "--scaling", "weak"], "one size"),
         (["--plot", "x.txt"], "x.txt"),
+        (["--engine", "pigeons"], "pigeons"),
     ],
 )
 def test_a_mistake_is_one_line(options, told, capsys):

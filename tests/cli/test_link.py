@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from weft.comm.threads import single
 from weft.graph import load, open_store, write_store
 from weft.graph.links import hold_out
 from weft.train.predict import read_run, restore_links
@@ -148,3 +150,35 @@ def test_pairs_are_for_runs_that_predict_links(weft):
     answer = weft("predict", "mine", "--pairs", "p.txt")
     assert answer.status == 2
     assert "--pairs needs a run of --task link" in answer.err
+
+
+def test_another_graph_is_scored_over_all_its_arcs(weft):
+    options = ["--task", "link", "--epochs", "2", "--hidden", "4", "--hits", "3", "--ranks", "1"]
+    spec = "sbm:nodes=60,features=6,classes=2"
+    assert weft("train", f"{spec},seed=0", *options, "--out", "mine").status == 0
+    other = f"{spec},seed=5"
+    for ranks in ("1", "2"):
+        answer = weft(
+            "predict", "mine", other, "--ranks", ranks, "--engine", "threads", "--into", f"p{ranks}"
+        )
+        assert answer.status == 0, answer.err
+    with torch.no_grad():
+        trainer = restore_links(load(other), read_run(Path("mine")), single())
+        whole = trainer.embed().numpy()
+    assert np.allclose(np.load("p1/embeddings.npy"), whole, atol=1e-6)
+    assert np.allclose(np.load("p2/embeddings.npy"), whole, atol=1e-6)
+
+
+def test_what_was_held_out_stays_out(weft):
+    weft("train", "karate", "--task", "link", "--epochs", "1", "--hits", "2", "--ranks", "1", "--out", "mine")
+    answer = weft("predict", "mine", "--seed", "4")
+    assert answer.status == 2
+    assert "seed chose the edges that the run was judged by; it is 0 for good. Leave it out." in answer.err
+
+
+def test_an_array_that_is_no_list_of_pairs_is_one_line(weft):
+    weft("train", "karate", "--task", "link", "--epochs", "1", "--hits", "2", "--ranks", "1", "--out", "mine")
+    np.save("x.npy", np.int64(7))
+    answer = weft("predict", "mine", "--pairs", "x.npy")
+    assert answer.status == 2
+    assert answer.err.count("\n") == 1

@@ -45,6 +45,14 @@ def test_a_much_smaller_request_does_not_waste_a_block():
     assert pool.blocks == 2
 
 
+def test_a_block_may_come_back_while_another_is_taken():
+    """The collector of cycles runs where it likes, also inside the pool."""
+    pool = Pool()
+    with pool._lock:
+        assert pool._lock.acquire(blocking=False)
+        pool._lock.release()
+
+
 def test_two_gradients_of_one_tensor_are_added_up_in_the_pools_memory():
     made = []
 

@@ -62,7 +62,7 @@ def test_messages_are_packed_and_added_in_place(backend):
 
 
 @given(
-    n=st.integers(1, 9), m=st.integers(0, 40), width=st.sampled_from([1, 3, 8, 16, 37]),
+    n=st.integers(1, 9), m=st.integers(0, 40), width=st.sampled_from([0, 1, 3, 8, 16, 37]),
     index=st.sampled_from([torch.int32, torch.int64]), backend=st.sampled_from(BACKENDS),
     seed=st.integers(0, 99),
 )  # fmt: skip
@@ -78,6 +78,17 @@ def test_products_of_pairs_and_their_gradient_are_autograds(n, m, width, index, 
         assert torch.equal(pair_products(x.detach(), left, right), z)
         found = add_pair_products_(start.clone(), x.detach(), left, right, dz)
     torch.testing.assert_close(found, start + dx, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pairs_of_any_layout_and_mixed_types(backend):
+    x = torch.randn(6, 8)[:, ::2]
+    left, right = torch.tensor([0, 5, 3], dtype=torch.int32), torch.tensor([[1, 0], [2, 0], [3, 0]])[:, 0]
+    with use(backend):
+        assert torch.equal(pair_products(x, left, right), x[[0, 5, 3]] * x[[1, 2, 3]])
+        found = add_pair_products_(torch.zeros(6, 4), x, left, right, torch.ones(3, 4))
+    assert torch.equal(found[0], x[1])
+    assert torch.equal(found[3], 2 * x[3])
 
 
 def test_sums_over_pairs_are_the_same_on_any_number_of_threads():

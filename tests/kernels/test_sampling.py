@@ -38,6 +38,20 @@ def test_both_kernels_pick_the_same(n, seed, fanout, replace, loops, key, index)
     assert torch.equal(ours.arcs, theirs.arcs)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [1, 25, 700, 1300])
+def test_both_kernels_pick_the_same_of_hubs(fanout, replace):
+    """Rows of more than 1,024 neighbours are drawn in another way."""
+    indptr = torch.tensor([0, 5000, 6100, 6103])
+    indices = torch.randint(9000, (6103,), generator=torch.Generator().manual_seed(0)).int()
+    rows = torch.arange(3)
+    ours = sample_rows(indptr, indices, rows, rows, fanout, 5, replace, want_arcs=True)
+    with use("torch"):
+        theirs = sample_rows(indptr, indices, rows, rows, fanout, 5, replace, want_arcs=True)
+    assert torch.equal(ours.indptr, theirs.indptr)
+    assert torch.equal(ours.neighbours, theirs.neighbours)
+
+
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("loops", [False, True])
 def test_picks_are_neighbours_and_none_comes_twice(backend, loops):

@@ -22,10 +22,10 @@ def test_every_batch_goes_through_its_phases_in_order_and_updates_come_in_order(
     drive(range(batches), feed, lambda batch: feed.seen.append(("update", batch)), pipelined)
     for batch in range(batches):
         phases = [phase for phase, b in feed.seen if b == batch]
-        assert phases == ["begin", "forward", "backward", "finish", "update"]
+        assert phases == ["push", "begin", "forward", "backward", "finish", "update"]
     assert [b for phase, b in feed.seen if phase == "update"] == list(range(batches))
     for batch in range(batches):
-        before = feed.seen[: feed.seen.index(("begin", batch))]
+        before = feed.seen[: feed.seen.index(("push", batch))]  # that is when it takes its weights
         updates = sum(1 for phase, _ in before if phase == "update")
         assert updates == (max(0, batch - STALENESS) if pipelined else batch)
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.kernels import CSR, Stream
+from weft.kernels import CSR, Stream, native
 from weft.kernels.attention import Drop
 from weft.nn import algebra
 from weft.nn.algebra import Sampled, Virtual, aggregate, dropout, leaky_relu, outer, rep, softmax, sum, tall
@@ -318,6 +318,10 @@ V = rep(torch.ones(N))
         (lambda: str(V), "printing would need the whole n×n matrix. Sample it where A has entries first"),
         (lambda: f"{V}", "printing would need the whole n×n matrix"),
         (lambda: torch.sum(V), "sum would need the whole n×n matrix"),
+        (lambda: V.sum(), "sum would need the whole n×n matrix"),
+        (lambda: (V + 1).mean(), "mean would need the whole n×n matrix"),
+        (lambda: torch.cat([V, V]), "cat would need the whole n×n matrix"),
+        (lambda: torch.sum(input=V), "sum would need the whole n×n matrix"),
         (lambda: torch.softmax(V, 1), "softmax would need the whole n×n matrix"),
         (lambda: softmax(V), "softmax would need the whole n×n matrix"),
         (lambda: sum(V), "sum would need the whole n×n matrix"),
@@ -410,3 +414,68 @@ def test_nothing_of_the_size_of_the_matrix_or_of_arcs_times_width_is_made(layer)
     assert grown < squared / 200
     # x, y, their gradients and a few buffers like them are vertices × width: arcs × width is 24 times that.
     assert grown < by_arcs, (grown, by_arcs)
+
+
+@pytest.mark.parametrize("kind", ["gain", "scale", "additive", "unfused"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_vectors_of_another_type_are_brought_to_that_of_x(kind, dtype):
+    """Degrees are whole numbers; kernels would read them as something else."""
+    A, h = (
+        DistributedGraph.local(adjacency(directed(N, 40), "none")),
+        torch.randn(N, 4, generator=torch.Generator().manual_seed(0)),
+    )
+    H, w = tall(h), (torch.arange(N) % 5 + 1)
+
+    def with_(vector: Tensor) -> Tensor:
+        made: dict[str, Any] = {
+            "gain": lambda: (A * (H @ H.T) * rep(vector).T) @ h,
+            "scale": lambda: (A * (H @ H.T) * rep(vector)) @ h,
+            "additive": lambda: (A * leaky_relu(rep(vector) + rep(vector).T)) @ h,
+            "unfused": lambda: (A * torch.tanh(rep(vector) * 0.1 + rep(vector).T * 0.1)) @ h,
+        }
+        return made[kind]()
+
+    found = with_(w.to(dtype))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, with_(w.float()), rtol=1e-5, atol=1e-5)
+
+
+def test_operands_that_kernels_would_misread_are_refused():
+    A, h = DistributedGraph.local(adjacency(directed(N, 40), "none")), torch.ones(N, 4)
+    H = tall(h)
+    with pytest.raises(TypeError, match=r"x is torch\.float64, row is"):
+        _ = (A * (H @ H.T)) @ h.double()
+    with pytest.raises(TypeError, match=r"y is torch\.float64"):
+        _ = (A * torch.tanh(H @ tall(h.double()).T)) @ h
+    for wrong in (h[:5].clone(), torch.ones(N + 1, 4)):
+        with pytest.raises(ValueError, match=f"for {N} vertices at hand"):
+            _ = (A * (H @ H.T)) @ wrong
+        with pytest.raises(ValueError, match=f"for {N} vertices at hand"):
+            _ = (A * (rep(wrong[:, 0]) + rep(wrong[:, 0]).T)) @ h
+    with pytest.raises(TypeError, match="takes a matrix X"):
+        _ = (A * (H @ H.T)) @ torch.ones(N)
+    for heads in (0, -1):
+        with pytest.raises(ValueError, match="heads"):
+            tall(h, heads)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_masked_scores_count_nothing_wherever_they_stand(backend):
+    """A row of 300 arcs, of which the first 256 have the score −∞: more than a tile."""
+    n = 300
+    A = DistributedGraph.local(CSR(torch.tensor([0, n] + [n] * (n - 1)), torch.arange(n).int(), None, (n, n)))
+    v = torch.zeros(n)
+    v[:256] = -torch.inf
+    x = torch.arange(n, dtype=torch.float32)[:, None]
+    u = torch.zeros(n, requires_grad=True)
+    with native.use(backend):
+        y = softmax(A * (rep(u) + rep(v).T)) @ x
+        y.sum().backward()
+    y = y.detach()
+    assert float(y[0]) == pytest.approx(float(x[256:].mean()))
+    assert bool((y[1:] == 0).all())
+    assert u.grad is not None
+    assert bool(torch.isfinite(u.grad).all())
+    with native.use(backend):
+        nothing = softmax(A * (rep(u) + rep(torch.full((n,), -torch.inf)).T)) @ x
+    assert bool((nothing == 0).all())

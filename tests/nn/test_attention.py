@@ -189,6 +189,11 @@ def test_inference_keeps_nothing_for_backward():
             model(A, x, noise)
         return sum(kept)
 
+    for name in ("gat", "agnn", "va"):
+        kept = len(A._kept._results)
+        with torch.no_grad():
+            build(ModelConfig(name, hidden=6), inputs=5, outputs=4).double().eval()(A, x)
+        assert len(A._kept._results) == kept, name
     counts = []
     for depth in (2, 5):
         model = build(ModelConfig("gat", layers=depth, hidden=6, dropout=0.0), inputs=5, outputs=4).double()

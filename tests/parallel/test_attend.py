@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
+from weft.graph import Graph
 from weft.kernels import Move, Stream
 from weft.nn.adjacency import Tally
 from weft.nn.algebra import aggregate, dropout, leaky_relu, outer, rep, softmax, sum, tall
@@ -240,3 +241,22 @@ def run_matrix() -> Any:
 
     graph = directed(N)
     return CSR(graph.indptr, graph.indices, None, (N, N))
+
+
+def masked(comm: Communicator, graph: Any, grid: Grid) -> Tensor:
+    """The mean over the last six of twelve vertices: the first six are masked."""
+    A = DistributedGraph.build(graph, comm, grid, "none", dtype=torch.float64)
+    v = torch.zeros(12, dtype=torch.float64)
+    v[:6] = -torch.inf
+    x = torch.arange(12, dtype=torch.float64)[:, None]
+    y = softmax(A * (rep(0 * A.own(v).clamp(min=0)) + rep(A.own(v)).T)) @ A.own(x)
+    return A.collect(y)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (3, 1, 2)])
+def test_a_block_whose_scores_are_all_masked_counts_nothing(shape):
+    at = torch.arange(144)
+    graph = Graph.from_arcs(at % 12, at // 12, 12)
+    grid = Grid(*shape)
+    for y in run_ranks(masked, grid.size, "threads", graph, grid):
+        assert torch.allclose(y, torch.full((12, 1), 8.5, dtype=torch.float64))

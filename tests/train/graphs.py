@@ -8,9 +8,9 @@ from weft.graph import Graph, sbm, split
 from weft.train import RunConfig
 
 
-def small(seed: int = 0, nodes: int = 160) -> Graph:
+def small(seed: int = 0, nodes: int = 160, features: int = 8) -> Graph:
     """Four classes, directed: half the arcs of a planted partition, so that A and its transpose differ."""
-    graph = sbm(nodes=nodes, classes=4, degree=8, features=8, noise=0.6, seed=seed, train=0.3, val=0.3)
+    graph = sbm(nodes=nodes, classes=4, degree=8, features=features, noise=0.6, seed=seed, train=0.3, val=0.3)
     keep = torch.arange(graph.num_arcs) % 3 > 0
     return Graph.from_arcs(
         graph.indices[keep], graph.rows[keep], graph.num_nodes, name="small",

@@ -55,7 +55,15 @@ def observe(
         "words": foretold.words,
         "facts": trainer.facts(),
         "notes": trainer.notes(),
+        "held": trainer.sampler.topology.bytes + _features(trainer),
     }
+
+
+def _features(trainer: SampledTrainer) -> int:
+    """Bytes of the features that batches are fed from."""
+    feed: Any = trainer.lane.feed
+    x = feed.x_cols if hasattr(feed, "x_cols") else feed.x_own
+    return int(x.numel() * x.element_size())
 
 
 def both_feeds(comm: Communicator, store: str, ways: list[str]) -> int:
@@ -64,11 +72,20 @@ def both_feeds(comm: Communicator, store: str, ways: list[str]) -> int:
         pull = observe(comm, store, settings(way, batch__feed="pull"))
         push = observe(comm, store, settings(way, batch__feed="push-pull"))
         compare(push, pull, way)
-        parts = {"batch__memory_budget": f"{24 // comm.size}KB", "batch__pipeline": True}
+        # A budget for one part: the frontier travels, and nobody has more than its share.
+        copies = pull["facts"]["copies"]
+        assert copies["arcs"] == comm.size
+        index = 4 * open_store(store, verify=False).num_nodes
+        least = copies["arcs_bytes"] // comm.size + index + copies["features_bytes"]
+        parts = {"batch__memory_budget": f"{least}B", "batch__pipeline": True}
         push, pull = (
             observe(comm, store, settings(way, batch__feed=feed, **parts)) for feed in ("push-pull", "pull")
         )
         compare(push, pull, way)
+        for ours in (push, pull):
+            assert (ours["facts"]["copies"]["arcs"], ours["facts"]["copies"]["features"]) == (1, 1)
+            assert ours["words"].get("frontier", 0) > 0
+            assert ours["held"] <= least
     return comm.rank
 
 

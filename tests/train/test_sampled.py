@@ -13,7 +13,7 @@ from torch import Tensor
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, load, split, write_store
-from weft.minibatch import STALENESS
+from weft.minibatch import STALENESS, parse_bytes
 from weft.train import Trainer
 from weft.train.sampled import SampledTrainer
 from weft.train.tasks import make_trainer
@@ -24,11 +24,12 @@ from .sampled_ranks import WAYS, both_feeds, compare, observe, settings
 
 @pytest.mark.parametrize("way", WAYS)
 def test_push_pull_and_pull_give_what_one_process_gives(way):
-    """Eight features on 8 ranks, and on 3, which don't divide them."""
-    alone = observe(None, small(), settings(way))
+    """13 features, which neither 3 nor 8 ranks divide."""
+    graph = small(features=13)
+    alone = observe(None, graph, settings(way))
     for ranks in (3, 8):
         for feed in ("pull", "push-pull"):
-            for ours in run_ranks(observe, ranks, "threads", small(), settings(way, batch__feed=feed)):
+            for ours in run_ranks(observe, ranks, "threads", graph, settings(way, batch__feed=feed)):
                 compare(ours, alone, (way, ranks, feed))
 
 
@@ -36,16 +37,18 @@ def test_push_pull_and_pull_give_what_one_process_gives(way):
 @pytest.mark.parametrize("feed", ["pull", "push-pull"])
 def test_parts_and_copies_change_nothing_but_the_words(way, feed):
     alone = observe(None, small(), settings(way))
-    seen = {}
-    for budget in ("6KB", "9KB", "16KB", "10MB"):
+    seen, held = {}, {}
+    for budget in ("7KB", "9KB", "16KB", "10MB"):
         made = settings(way, batch__feed=feed, batch__memory_budget=budget)
         ranks = run_ranks(observe, 4, "threads", small(), made)
         for ours in ranks:
             compare(ours, alone, (way, feed, budget))
+        held[budget] = max(ranks, key=lambda r: r["held"])
         copies = ranks[0]["facts"]["copies"]
         seen[budget] = (copies["arcs"], copies["features"], sum(sum(r["words"].values()) for r in ranks))
     words = [seen[budget][2] for budget in seen]
-    assert seen["6KB"][0] < 4  # over parts the frontier travels
+    assert seen["7KB"][0] < 4  # over parts the frontier travels
+    assert all(ours["held"] <= parse_bytes(budget) for budget, ours in held.items())
     assert seen["10MB"][:2] == (4, 4)  # everything everywhere
     assert words[0] > words[-1]
 
@@ -230,7 +233,8 @@ def test_a_mistake_is_one_line(more, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_real_ranks_give_the_same_by_both_feeds(tmp_path, ranks):
-    store = str(write_store(small(), tmp_path / "g.weft"))
+    """13 features, which no number of ranks here divides; replicated arcs, and one part of them a rank."""
+    store = str(write_store(small(features=13), tmp_path / "g.weft"))
     assert run_ranks(both_feeds, ranks, "mpi", store, list(WAYS)) == list(range(ranks))
 
 

@@ -72,14 +72,29 @@ class Task:
         )
 
     def graph(self) -> Graph:
-        """The graph, with random features and labels."""
-        degree = self.edges / self.vertices
-        spec = {
-            "uniform": f"er:nodes={self.vertices},degree={degree},seed={self.seed},directed=true",
-            "kronecker": f"kronecker:scale={int(math.log2(self.vertices))},degree={degree},seed={self.seed}",
-            "file": self.file,
-        }[self.dataset]
-        return trainable(load(spec), self.features, self.classes, self.seed)
+        """The graph, with random features and labels: the file's own where it brings both."""
+        return trainable(self._bare(), self.features, self.classes, self.seed)
+
+    def _bare(self) -> Graph:
+        if self.dataset == "file":
+            return load(self.file)
+        if self.dataset == "uniform":
+            degree = self.edges / self.vertices
+            return load(f"er:nodes={self.vertices},degree={degree},seed={self.seed},directed=true")
+        # Arcs that are drawn twice count once: some more are drawn, so that the density is the one asked for.
+        scale = int(math.log2(self.vertices))
+        wanted = min(self.edges, 4**scale)
+        degree, graph = wanted / 2**scale, None
+        for _ in range(4):
+            graph = load(f"kronecker:scale={scale},degree={degree},seed={self.seed}")
+            if graph.num_arcs >= 0.99 * wanted:
+                break
+            degree *= wanted / max(graph.num_arcs, 1)
+        assert graph is not None
+        return graph
+
+
+_MEASURED = ("median", "low", "high", "deviation", "ratio")
 
 
 def check_task(task: Task) -> None:
@@ -142,14 +157,18 @@ def bench_attention(tasks: list[Task], engine: str = "mpi") -> list[dict[str, An
         check_task(task)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        stores: dict[tuple[Any, ...], tuple[Path, int, int]] = {}
+        stores: dict[tuple[Any, ...], tuple[Path, dict[str, int]]] = {}
         for task in tasks:
             key = (task.dataset, task.vertices, task.edges, task.features, task.seed, task.file)
             if key not in stores:
                 graph = task.graph()
                 path = write_store(graph, Path(folder) / f"{len(stores)}.weft")
-                stores[key] = path, graph.num_nodes, graph.num_arcs
-            path, vertices, edges = stores[key]
+                sizes = {
+                    "vertices": graph.num_nodes, "edges": graph.num_arcs, "features": graph.num_features,
+                    "classes": graph.num_classes,
+                }  # fmt: skip
+                stores[key] = path, sizes
+            path, sizes = stores[key]
             if task.ranks == 1:
                 times = seconds_of(single(), str(path), asdict(task))
             else:
@@ -160,13 +179,28 @@ def bench_attention(tasks: list[Task], engine: str = "mpi") -> list[dict[str, An
             first = next((r for r in rows if r["model"] == task.model), None)
             rows.append(
                 asdict(task)
+                | sizes
                 | {
-                    "vertices": vertices, "edges": edges, "median": median, "low": low, "high": high,
+                    "heads": task.heads if task.model == "gat" else 1,
+                    "median": median, "low": low, "high": high,
                     "deviation": statistics.stdev(times) if len(times) > 1 else 0.0,
                     "ratio": median / (first or {"median": median})["median"],
                 }
             )  # fmt: skip
     return rows
+
+
+def check_csv(path: str) -> None:
+    """Refuse a file that rows cannot be appended to, before anything is measured."""
+    names = [*asdict(Task()), *_MEASURED]
+    try:
+        with Path(path).open("a+", newline="") as file:
+            file.seek(0)
+            found = next(csv.reader(file), names)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}. Check the folder.") from None
+    if found != names:
+        raise UserError(f"{path} has other columns than this benchmark's. Name another with --csv.")
 
 
 def write_csv(rows: list[dict[str, Any]], path: str) -> None:

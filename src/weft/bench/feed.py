@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..comm import Communicator, Ledger, run_ranks
+from ..errors import UserError
 from ..graph import load, open_store, write_store
 from ..train import RunConfig
 from ..train.sampled import FEEDS, SampledTrainer
@@ -39,6 +40,8 @@ def bench_feed(
     graph: str, features: Sequence[int], ranks: Sequence[int], task: Task, engine: str
 ) -> dict[str, Any]:
     """A row for each width of features, hidden width, number of ranks and feed; and where the two cross."""
+    if min(ranks) < 2:
+        raise UserError("on one rank nothing travels, whatever the feed. Use --ranks 2 or more.")
     loaded = load(f"{graph}{',' if ':' in graph else ':'}features={max(features)},classes=16")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
@@ -67,7 +70,8 @@ def bench_feed(
                         "bytes": sum(r["bytes"] for r in each), "messages": sum(r["messages"] for r in each),
                         "by_phase": {p: sum(r["words"].get(p, 0) for r in each) for p in
                                      dict.fromkeys(p for r in each for p in r["words"])},
-                        "seconds": seconds, "seeds_per_second": task.batch_size / seconds,
+                        "seconds": seconds, "seeds_per_second": row["seeds"] / seconds,
+                        "batch_size": row["batch_size"], "batches": row["batches"],
                     })  # fmt: skip
     return {
         "graph": graph,
@@ -92,18 +96,20 @@ def measure(comm: Communicator, store: str, task: dict[str, Any]) -> list[dict[s
             for feed, trainer in trainers.items():
                 comm.barrier()
                 trainer.forget()
+                batches = min(task["batches"], trainer.num_batches)
                 started = time.perf_counter()
                 with Ledger(comm) as books:
-                    trainer.train_batches(1 + round_, task["batches"])
+                    trainer.train_batches(1 + round_, batches)
                 if round_:
-                    seconds[feed].append((time.perf_counter() - started) / task["batches"])
+                    seconds[feed].append((time.perf_counter() - started) / batches)
                 else:
                     words = {p: books.words(p) for p in books.phases if books.words(p)}
-                    foretold = trainer.foretell(task["batches"])
+                    foretold = trainer.foretell(batches)
+                    seeds = min(batches * trainer.batch_size, trainer.train_ids.numel())
                     counted[feed] = {
                         "words": words, "predicted": foretold.words,
-                        "bytes": trainer.bytes_of(words) / task["batches"],
-                        "messages": books.messages() / task["batches"],
+                        "bytes": trainer.bytes_of(words) / batches, "messages": books.messages() / batches,
+                        "batches": batches, "batch_size": trainer.batch_size, "seeds": seeds / batches,
                     }  # fmt: skip
         rows += [{"hidden": hidden, "feed": f, "seconds": seconds[f], **counted[f]} for f in FEEDS]
     return rows

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..graph import Graph
-from ..train import LinkTrainer, RunConfig
+from ..train import RunConfig
+from ..train.tasks import make_trainer
 
 
 def leaderboard(config: RunConfig) -> RunConfig:
@@ -40,7 +41,7 @@ def bench_link(
         made = copy.deepcopy(config)
         made.train.seed = seed
         started = time.perf_counter()
-        result = LinkTrainer(graphs(made), made).fit(on_epoch=lambda r, s=seed: on_epoch({"seed": s, **r}))  # type: ignore[misc]
+        result = make_trainer(graphs(made), made).fit(on_epoch=lambda r, s=seed: on_epoch({"seed": s, **r}))  # type: ignore[misc]
         yield {
             "seed": seed, **result.scores, "best_epoch": result.best_epoch, "epochs": len(result.loss),
             "epoch_seconds": result.epoch_seconds, "seconds": time.perf_counter() - started,

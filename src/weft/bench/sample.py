@@ -122,7 +122,8 @@ def bench_steps(
             started = time.perf_counter()
             trainer.train_batches(2, most=done)
             took = time.perf_counter() - started
-            rows.append({"threads": number, "seeds": done * trainer.batch_size / took, "hidden": hidden})
+            seeds = min(done * trainer.batch_size, trainer.train_ids.numel())
+            rows.append({"threads": number, "seeds": seeds / took, "hidden": hidden})
     finally:
         torch.set_num_threads(before)
     return rows

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import unknown
 from .options import Parser, whole_number
 from .tables import columns
 
@@ -26,16 +27,16 @@ def run(arguments: Sequence[str]) -> int:
         ("--strategy",): ("a-stationary", "how the work lies on several ranks"),
         ("--scaling",): ("strong", "strong: one graph; weak: n grows with the root of the ranks"),
         ("--ranks",): ("1", "numbers of ranks, such as 1,2,4"),
-        ("--engine",): ("mpi", "mpi or torch"),
+        ("--engine",): ("mpi", "mpi, torch, or threads: virtual ranks"),
         ("--csv",): ("", "append the rows to this file"),
         ("--plot",): ("", "draw seconds over ranks into this picture"),
     }
     numbers = {
         ("-v", "--vertices"): ("131072", "vertices; kronecker rounds down to a power of 2"),
         ("-e", "--edges"): ("3600000", "edges"),
-        ("--features",): ("128", "input features"),
+        ("--features",): ("128", "input features, where the file brings none"),
         ("--hidden",): ("128", "width between the layers"),
-        ("--classes",): ("40", "outputs"),
+        ("--classes",): ("40", "outputs, where the file brings no labels"),
         ("--heads",): ("1", "heads of gat"),
         ("-l", "--layers"): ("3", "layers"),
         ("-s", "--seed"): ("0", "seed of the graph and the weights"),
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         least = 0 if name in ("seed", "warmup") else 1
         return whole_number(getattr(parsed, name), f"--{name}", least)
 
-    from ..bench.attention import Task, bench_attention, check_task, draw, write_csv
+    from ..bench.attention import Task, bench_attention, check_csv, check_task, draw, write_csv
     from ..bench.pictures import check_drawable
     from ..parallel import choose
 
@@ -67,6 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     ranks = [whole_number(part, f"each of --ranks {parsed.ranks}") for part in parsed.ranks.split(",")]
     for p in ranks:
         choose(parsed.strategy, p)
+    if parsed.engine not in ("mpi", "torch", "threads"):
+        raise unknown("engine", parsed.engine, ["mpi", "torch", "threads"])
     if parsed.plot:
         check_drawable(parsed.plot)
     tasks = [
@@ -76,6 +79,8 @@ def run(arguments: Sequence[str]) -> int:
     ]
     for task in tasks:
         check_task(task)
+    if parsed.csv:
+        check_csv(parsed.csv)
     rows = bench_attention(tasks, parsed.engine)
     if parsed.csv:
         write_csv(rows, parsed.csv)

@@ -79,9 +79,12 @@ def run(arguments: Sequence[str]) -> int:
             f"{pull['seconds'] / push['seconds']:.2f}x", f"{pull['seeds_per_second']:,.0f}",
             f"{push['seeds_per_second']:,.0f}",
         ])  # fmt: skip
+    used, ran = rows[0]["batch_size"], rows[0]["batches"]
+    if (used, ran) != (batch, batches):
+        print(f"an epoch has {ran} batches of {used:,} seeds: less than was asked for, and what was measured")
     print(
         f"{parsed.graph}: {result['vertices']:,} vertices, {result['arcs']:,} arcs; {parsed.model}, "
-        f"{batch:,} seeds a batch, fan-outs {parsed.fanouts}; a batch of all ranks, bytes as predicted"
+        f"{used:,} seeds a batch, fan-outs {parsed.fanouts}; a batch of all ranks, bytes as predicted"
     )
     heads = ["ranks", "features", "hidden", "pull MB", "push-pull MB", "ratio", "messages", "messages",
              "pull ms", "push-pull ms", "ratio", "pull seeds/s", "push-pull seeds/s"]  # fmt: skip

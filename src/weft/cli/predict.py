@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import json
 from collections.abc import Sequence
@@ -46,7 +47,10 @@ def run(arguments: Sequence[str]) -> int:
     from ..train.predict import read_run
 
     saved = read_run(Path(parsed.run))
+    trained = copy.deepcopy(saved.config)
     config = config_from(parsed, saved.config)
+    if config.train.task == "link" and parsed.store is None:
+        _keep_arcs(config, trained)
     out = Path(parsed.into) if parsed.into else saved.path / "predictions"
     if parsed.store is None and out.exists():
         raise UserError(f"{out} exists already. Name another with --into, or remove it.")
@@ -64,6 +68,18 @@ def run(arguments: Sequence[str]) -> int:
     )
     command = ["predict", str(saved.path)]
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
+
+
+def _keep_arcs(config: RunConfig, trained: RunConfig) -> None:
+    """Messages run over the arcs that the run trained on, or over all arcs of another graph."""
+    for section, name in (("train", "seed"), ("link", "hold_val"), ("link", "hold_test")):
+        was = getattr(getattr(trained, section), name)
+        if getattr(getattr(config, section), name) != was:
+            raise UserError(
+                f"{name} chose the edges that the run was judged by; it is {was} for good. Leave it out."
+            )
+    if config.data.graph != trained.data.graph:
+        config.link.hold_val = config.link.hold_test = 0.0
 
 
 def predict(

@@ -53,7 +53,7 @@ def on_ranks(
         return _join(config, comm, work, trains)
 
     grid = _grid(config, options.ranks)
-    graph = load_graph(config)
+    graph = load_graph(config, trains)
     if trains:
         check_task(graph, config)
     check_assignment(graph.num_nodes, grid, options)
@@ -74,13 +74,14 @@ def on_ranks(
         )
 
 
-def load_graph(config: RunConfig) -> Graph:
+def load_graph(config: RunConfig, trains: bool = True) -> Graph:
     """The graph that the config names, split, or links held out, where it brings no split."""
     from ..graph import hold_out, load, split
 
     graph = load(config.data.graph, config.data.data or None)
     if config.train.task == "link":
-        if graph.val_pairs is not None or graph.test_pairs is not None:
+        holds = trains or config.link.hold_val or config.link.hold_test
+        if graph.val_pairs is not None or graph.test_pairs is not None or not holds:
             return graph
         return hold_out(graph, config.link.hold_val, config.link.hold_test, config.train.seed)
     if graph.labels is None or graph.train_mask is not None:
@@ -128,7 +129,7 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
         told = {"path": "", "error": ""}
         if comm.rank == 0:
             try:
-                graph = load_graph(config)
+                graph = load_graph(config, trains)
                 if trains:
                     check_task(graph, config)
                 told["path"] = str(_stored(graph, config, Path(folder)))

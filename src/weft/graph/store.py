@@ -241,7 +241,7 @@ class Store:
         indptr = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(ends - starts, out=indptr[1:])
         if not self._wanted(_ARCS, only):
-            return self._rows(rows, np.zeros_like(indptr), {}, rows, only)
+            return self._rows(rows, indptr, {}, rows, only)
         check_fits(16 * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
         places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
         arcs = {key: self._take(key, places) for key in self._wanted(_ARCS, only)}

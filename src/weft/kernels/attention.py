@@ -148,6 +148,8 @@ def attend(
     """
     rows, width, heads = a.shape[0], x.shape[1], scores.heads
     begin = out is None
+    if slope is not None and not (begin and finish and scores.kind == "dot"):
+        raise ValueError("a slope is that of dot products in one block")
     if out is None:
         out = empty(rows, width, like=x)
         state = empty(rows, 2 * heads, like=x) if scores.softmax else None
@@ -172,7 +174,7 @@ def attend(
         )
         most = old.scatter_reduce(0, a.row_of[:, None].expand(-1, heads), s, "amax")
         factor = torch.where(most == old, 1.0, torch.exp(old - most))
-        p = torch.exp(s - most[a.row_of])
+        p = torch.exp(s - _finite(most)[a.row_of])
         total = (total * factor).index_add(0, a.row_of, p)
         out.mul_(factor[:, head])
         state = torch.cat([most, total], 1)
@@ -194,12 +196,17 @@ def _slope_of(
     weights = plain
     if state is not None:
         most, total = state.chunk(2, 1)
-        p = torch.exp(scores.of(a) - most[a.row_of]) * inverse(total)[a.row_of]
+        p = torch.exp(scores.of(a) - _finite(most)[a.row_of]) * inverse(total)[a.row_of]
         mean = torch.zeros_like(total).index_add_(0, a.row_of, p * plain)
         weights = kept * inverse(total)[a.row_of] * (plain - mean[a.row_of])
     elif scores.drop is not None and scores.drop.p > 0:
         weights = plain * scores.drop.factors(a, scores.heads, x.dtype)
     out.zero_().index_add_(0, a.row_of, weights[:, head] * x[a.indices.long()])
+
+
+def _finite(most: Tensor) -> Tensor:
+    """A maximum to subtract: 0 where all scores are −∞, which then count nothing."""
+    return torch.where(most == -torch.inf, 0.0, most)
 
 
 def inverse(total: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import mmap
 import threading
 import weakref
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,8 @@ class Pool:
     """
 
     _free: list[mmap.mmap] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    # Reentrant: the collector of cycles may run inside `_take` and free a tensor, which gives its block back.
+    _lock: Any = field(default_factory=threading.RLock)
     blocks: int = 0
     """Blocks ever asked of the system and not given back."""
     bytes: int = 0

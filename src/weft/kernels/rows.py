@@ -79,8 +79,9 @@ def pair_products(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
     >>> pair_products(torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([0]), torch.tensor([1]))
     tensor([[3., 8.]])
     """
-    if native.served(x, left, right) and x.is_floating_point():
-        left, right, out = left.contiguous(), right.contiguous(), empty(left.numel(), x.shape[1], like=x)
+    if native.served(x, left, right) and x.is_floating_point() and left.dtype == right.dtype:
+        x, left, right = x.contiguous(), left.contiguous(), right.contiguous()
+        out = empty(left.numel(), x.shape[1], like=x)
         native.kernel("pair_products", x, left)(
             *map(native.address, (x, left, right)), left.numel(), x.shape[1], native.address(out),
             native.threads(out.numel()),
@@ -101,8 +102,9 @@ def add_pair_products_(y: Tensor, x: Tensor, left: Tensor, right: Tensor, dz: Te
     tensor([[3., 4.],
             [1., 2.]])
     """
-    if native.served(y, x, left, right, dz):
-        left, right, dz = left.contiguous(), right.contiguous(), dz.contiguous()
+    alike = y.dtype == x.dtype == dz.dtype and left.dtype == right.dtype
+    if native.served(y, x, left, right, dz) and alike:
+        x, left, right, dz = x.contiguous(), left.contiguous(), right.contiguous(), dz.contiguous()
         native.kernel("add_pair_products", x, left)(
             *map(native.address, (y, x, left, right)), left.numel(), x.shape[1], native.address(dz),
             native.threads(dz.numel()),

@@ -30,9 +30,10 @@ def parse_bytes(text: str) -> int:
     (2000000000, 1572864, 4096)
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())
-    if not found or found[2].upper() not in _UNITS or float(found[1]) <= 0:
-        raise UserError(f"memory budget {text!r} is not a size. Write --memory-budget 2GB, or 500MB.")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    size = float(found[1]) * _UNITS.get(found[2].upper(), 0) if found else 0.0
+    if not 0 < size < 2**63:
+        raise UserError(f"memory budget {text[:40]!r} is not a size. Write --memory-budget 2GB, or 500MB.")
+    return int(size)
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,13 @@ def _sizes(bytes_: int) -> str:
 
 
 def plan_copies(
-    budget: int | None, ranks: int, arcs_part: int, features_part: int, whole_groups: bool, spare: int = 0
-) -> Copies:
+    budget: int | None, ranks: int, arcs_part: int, features_part: int, whole_groups: bool, spare: int = 0,
+    index: int = 0,
+) -> Copies:  # fmt: skip
     """How many parts a rank can hold within `budget` bytes; None: all arcs where they fit in `spare`.
 
         arcs_part, features_part   bytes of the largest part
+        index                      bytes to find the arcs of some parts; with all of them nothing is needed
         whole_groups               push-pull: copies of the features must divide the ranks
 
     >>> plan_copies(100, ranks=4, arcs_part=10, features_part=20, whole_groups=True)
@@ -73,22 +76,26 @@ def plan_copies(
     >>> plan_copies(50, ranks=4, arcs_part=10, features_part=20, whole_groups=True)
     Copies(arcs=3, features=1, arcs_bytes=30, features_bytes=20)
     """
+
+    def held(parts: int) -> int:
+        return parts * arcs_part + (index if parts < ranks else 0)
+
     if budget is None:
-        arcs = ranks if ranks * arcs_part <= spare else 1
-        return Copies(arcs, 1, arcs * arcs_part, features_part)
-    least = arcs_part + features_part
-    if budget < least:
+        arcs = ranks if held(ranks) <= spare else 1
+        return Copies(arcs, 1, held(arcs), features_part)
+    fitting = [parts for parts in range(1, ranks + 1) if held(parts) + features_part <= budget]
+    if not fitting:
+        one = min(held(1), held(ranks))
         raise UserError(
             f"a memory budget of {_sizes(budget)} is too small for one copy: a rank needs "
-            f"{_sizes(arcs_part)} for arcs and {_sizes(features_part)} for features on {ranks}. "
-            f"Use --memory-budget {least}, or more ranks."
+            f"{_sizes(one)} for arcs and {_sizes(features_part)} for features on {ranks}. "
+            f"Use --memory-budget {one + features_part}, or more ranks."
         )
-    arcs = min(ranks, (budget - features_part) // max(arcs_part, 1))
-    left = budget - arcs * arcs_part
-    features = min(ranks, left // max(features_part, 1))
+    arcs = fitting[-1]
+    features = min(ranks, (budget - held(arcs)) // max(features_part, 1))
     if whole_groups:
         features = max(c for c in range(1, features + 1) if ranks % c == 0)
-    return Copies(arcs, features, arcs * arcs_part, features * features_part)
+    return Copies(arcs, features, held(arcs), features * features_part)
 
 
 def held_parts(rank: int, ranks: int, copies: int) -> list[int]:

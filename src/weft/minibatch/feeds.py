@@ -1,16 +1,18 @@
 """Two ways to feed the first layer, on the same samples: pull rows, or push the block and pull what it gives.
 
-A batch goes through four phases, each ending where something must travel:
+A batch goes through phases, each ending where something must travel:
 
               pull                                    push-pull (P³)
-    begin     ask owners for rows of X                push the input block; partial sums with own columns
+    push                                              ~ the input block travels to all ranks
+    begin     ask owners for rows of X                partial sums with own columns
               ~ rows travel                           ~ partial sums travel to the batch's owner, added up
     forward   first layer, the rest, the loss         apply, the rest, the loss
     backward  all gradients                           gradients down to the first sync
                                                       ~ its error travels to all ranks
     finish                                            gradients of own rows of W₁
 
-~ is a non-blocking message: between its post and its wait other batches may compute (`pipeline`).
+~ is a non-blocking message: between its post and its wait other batches may compute (`pipeline`). What is
+waited for at once: how much each rank will send, a hop of sampling over parts, and GAT's sync.
 """
 
 from __future__ import annotations
@@ -59,6 +61,9 @@ class Feed:
     def __init__(self) -> None:
         self.moved = Volume()
         """What this rank received so far, by closed formulas over the sizes of the batches' blocks."""
+
+    def push(self, flight: Flight) -> None:
+        """Post what must arrive before `begin`."""
 
     def begin(self, flight: Flight) -> None:
         raise NotImplementedError
@@ -153,35 +158,14 @@ class PushPull(Feed):
     def picks_input(self) -> bool:
         return not self.sampler.topology.replicated  # else `begin` picks, for everybody
 
-    # *push, partial sums, post*
+    # *post the block*
 
-    def begin(self, flight: Flight) -> None:
-        stack, step = flight.stack, flight.batch.step
-        own = flight.batch.blocks[0]
-        block, sizes = self._push(own, step)
-        hop = Hop.direct(block, self.x_cols.shape[0])
-        partial = stack.partial(hop, self.x_cols, self.first_column, self._sync)
-        kept = stack.kept(block.targets, step, flight.seed)
-        width = partial.shape[1]
-        rows = partial.detach().contiguous().view(-1) if kept is None else _take(partial.detach(), kept)
-        words = _counts(kept, sizes, width)
-        request = self.comm.ireduce_scatter(rows, words, phase="pull")
-        flight.state.update(partial=partial, kept=kept, sizes=sizes, words=words, rows=request)
-        self.moved.add("pull", ledger.reduce_scatter(words, self.comm.rank))
-
-    def _sync(self, t: Tensor) -> Tensor:
-        """Partial numbers that must be whole on every rank: a sync inside the first layer."""
-        traffic = ledger.all_reduce(t.numel(), self.comm.rank, self.comm.size)
-        for _ in range(2):  # its gradients take the same way
-            self.moved.add("scores", traffic)
-        return _Sum.apply(t, self.comm)
-
-    def _push(self, own: Block, step: int) -> tuple[Block, list[int]]:
-        """(the blocks of all ranks one below the other, targets of each)."""
-        comm, sampler = self.comm, self.sampler
-        whole = sampler.topology.replicated
+    def push(self, flight: Flight) -> None:
+        comm, me, own = self.comm, self.comm.rank, flight.batch.blocks[0]
+        whole = self.sampler.topology.replicated
         told = own.targets.new_tensor([own.targets.numel()] if whole else [own.targets.numel(), own.arcs])
         facts = comm.all_gather(told, [told.numel()] * comm.size, phase="push").view(comm.size, -1)
+        self.moved.add("push", ledger.all_gather([told.numel()] * comm.size, me))
         sizes, arcs = facts[:, 0].tolist(), facts[:, -1].tolist()
         lists = [(own.targets, sizes, "push")]
         if not whole:
@@ -191,17 +175,42 @@ class PushPull(Feed):
             ]
             if own.values is not None:
                 lists.append((own.values, arcs, "weights"))
-        requests = [comm.iall_gather(x.contiguous(), s, phase=phase) for x, s, phase in lists]
-        came = [request.wait() for request in requests]
-        me = comm.rank
-        self.moved.add("push", ledger.all_gather([told.numel()] * comm.size, me))
+        flight.state.update(
+            sizes=sizes, block=[comm.iall_gather(x.contiguous(), s, phase=phase) for x, s, phase in lists]
+        )
         for _, s, phase in lists:
             self.moved.add(phase, ledger.all_gather(s, me))
-        if whole:
+
+    def _blocks_of_all(self, flight: Flight) -> Block:
+        """The blocks of all ranks, one below the other."""
+        came, sampler = [request.wait() for request in flight.state.pop("block")], self.sampler
+        if sampler.topology.replicated:
             # Each rank picks for all: the last hop of everybody's batch, by the same random numbers.
-            return sampler.hop(came[0], step, len(sampler.fanouts) - 1), sizes
+            return sampler.hop(came[0], flight.batch.step, len(sampler.fanouts) - 1)
         indptr = torch.cat([came[1].new_zeros(1, dtype=torch.int64), came[1].long().cumsum(0)])
-        return sampler.block(came[0], indptr, came[2], came[3] if len(came) > 3 else None), sizes
+        return sampler.block(came[0], indptr, came[2], came[3] if len(came) > 3 else None)
+
+    # *partial sums, post*
+
+    def begin(self, flight: Flight) -> None:
+        stack, step, sizes = flight.stack, flight.batch.step, flight.state["sizes"]
+        block = self._blocks_of_all(flight)
+        hop = Hop.direct(block, self.x_cols.shape[0])
+        partial = stack.partial(hop, self.x_cols, self.first_column, self._sync)
+        kept = stack.kept(block.targets, step, flight.seed)
+        width = partial.shape[1]
+        rows = partial.detach().contiguous().view(-1) if kept is None else _take(partial.detach(), kept)
+        words = _counts(kept, sizes, width)
+        request = self.comm.ireduce_scatter(rows, words, phase="pull")
+        flight.state.update(partial=partial, kept=kept, words=words, rows=request)
+        self.moved.add("pull", ledger.reduce_scatter(words, self.comm.rank))
+
+    def _sync(self, t: Tensor) -> Tensor:
+        """Partial numbers that must be whole on every rank: a sync inside the first layer."""
+        traffic = ledger.all_reduce(t.numel(), self.comm.rank, self.comm.size)
+        for _ in range(2):  # its gradients take the same way
+            self.moved.add("scores", traffic)
+        return _Sum.apply(t, self.comm)
 
     def forward(self, flight: Flight) -> None:
         state, me = flight.state, self.comm.rank

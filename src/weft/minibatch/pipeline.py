@@ -2,11 +2,13 @@
 
 The static schedule of P³ (two forward phases, two backward phases a slot):
 
-    slot t    begin(t)    forward(t − 1)    backward(t − 2)    finish(t − 3), update
+    slot t    push(t)    backward(t − 2)    finish(t − 3), update    begin(t)    forward(t − 1)
 
-Batch t begins with the weights after update t − 4, that is w_{t−3} (w_0 for the first three), and uses that
-copy in all its phases (weight stashing); its update is the t-th. So w_{t+1} = w_t − α ∇f(w_{t−3}). What a
-phase sends travels while the other three compute. At the end of an epoch the pipeline is drained.
+Three batches are under way when batch t joins them. It takes the weights after update t − 4, that is w_{t−3}
+(w_0 for the first three), and uses that copy in all its phases (weight stashing); its update is the t-th. So
+w_{t+1} = w_t − α ∇f(w_{t−3}). What a phase posts is waited for after other batches have computed: the block
+after two phases of the same slot, partial sums and errors in the next slot. At the end of an epoch the
+pipeline is drained.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ def drive(
     """
     if not pipelined:
         for flight in flights:
+            feed.push(flight)
             feed.begin(flight)
             feed.forward(flight)
             feed.backward(flight)
@@ -37,14 +40,16 @@ def drive(
         return
     for begun, forward, backward, last in _slots(flights):
         if begun is not None:
-            feed.begin(begun)
-        if forward is not None:
-            feed.forward(forward)
+            feed.push(begun)
         if backward is not None:
             feed.backward(backward)
         if last is not None:
             feed.finish(last)
             update(last)
+        if begun is not None:
+            feed.begin(begun)
+        if forward is not None:
+            feed.forward(forward)
 
 
 def _slots(flights: Iterable[Flight]) -> Iterator[tuple[Flight | None, ...]]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..comm import Communicator
 from ..errors import UserError
+from ..graph.guard import check_fits
 from ..kernels import CSR, Stream, sample_rows
 from ..kernels.sampling import ALL, Picked
 from ..parallel import Owners, Volume
@@ -27,6 +28,8 @@ from .topology import Topology
 
 _HOPS = 1000
 """Streams of hops begin here: those of dropout are numbered by the few layers of a model."""
+_MOST = 2**31 - 1
+"""The largest fan-out: draws are numbered by 32 bits."""
 
 
 def parse_fanouts(text: str) -> list[int]:
@@ -46,6 +49,8 @@ def parse_fanouts(text: str) -> list[int]:
             raise UserError(
                 f"fan-out {word!r} in {text!r} is not a number from 1, nor all. Write --fanouts 25,10."
             )
+        if number > _MOST:
+            raise UserError(f"fan-out {word[:24]} is above {_MOST:,}. Write all for every neighbour.")
         fanouts.append(number)
     return fanouts
 
@@ -121,6 +126,8 @@ class Sampler:
     def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
         """Sample rows that are at hand, with the entries of the matrix."""
         own, reads = self.topology, self.topology.reads
+        if self.replace and fanout > 0:  # else there are no more picks than arcs
+            check_fits(12 * fanout * rows.numel(), f"{fanout:,} draws for each of {rows.numel():,} vertices")
         picked = sample_rows(
             own.indptr, own.indices, rows, vertices, fanout, key, self.replace, reads.loops,
             want_arcs=own.values is not None,

@@ -12,7 +12,7 @@ from ..comm.threads import single
 from ..graph import Store
 from ..kernels.memory import empty
 from ..parallel import Blocks
-from ..parallel.source import Source, read_arcs, read_normalised
+from ..parallel.source import Source, count_arcs_of, read_arcs, read_normalised
 
 
 @dataclass(frozen=True)
@@ -117,19 +117,21 @@ def _settled(x: Tensor) -> Tensor:
 
 
 def part_bytes(source: Source, vertices: Tensor, reads: Reads, dtype: torch.dtype) -> int:
-    """What a topology of these rows takes, from their degrees alone.
+    """What a topology of these rows takes, from their degrees alone; `index_bytes` come on top.
 
     >>> from weft.graph import karate
     >>> part_bytes(karate(), torch.arange(34), Reads("mean"), torch.float32)  # 35 pointers, 156 arcs
     904
     """
-    if isinstance(source, Store):
-        arcs = int(source.rows(vertices, only=("indptr",)).indptr[-1])
-    else:
-        arcs = int((source.indptr[vertices + 1] - source.indptr[vertices]).sum())
     valued = reads.values and (reads.how == "gcn" or _weighted(source))
-    index = 4 if source.num_nodes < 2**31 else 8
-    return 8 * (vertices.numel() + 1) + arcs * (index + (dtype.itemsize if valued else 0))
+    index, value = 4 if source.num_nodes < 2**31 else 8, dtype.itemsize if valued else 0
+    arcs, rows = count_arcs_of(source, vertices), vertices.numel()
+    return 8 * (rows + 1) + arcs * (index + value) + (rows * value if reads.loops else 0)
+
+
+def index_bytes(source: Source) -> int:
+    """What a rank takes to find rows among some parts: `row_of`. With all parts it needs none."""
+    return 4 * source.num_nodes
 
 
 def _weighted(source: Source) -> bool:

@@ -81,7 +81,9 @@ _ELEMENTWISE = frozenset(
         "add", "sub", "rsub", "mul", "div", "true_divide", "truediv", "rtruediv", "rdiv", "pow", "rpow",
         "neg", "negative", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs", "sin", "cos",
         "tanh", "sigmoid", "relu", "leaky_relu", "elu", "gelu", "silu", "softplus", "selu", "celu", "maximum",
-        "minimum", "clamp", "reciprocal", "sign", "erf", "logaddexp", "atan", "hardtanh",
+        "minimum", "clamp", "reciprocal", "sign", "erf", "logaddexp", "atan", "hardtanh", "logsigmoid",
+        "mish", "relu6", "hardswish", "softsign", "hardsigmoid", "threshold", "log2", "log10", "exp2", "sinh",
+        "cosh", "asinh", "tan", "asin", "acos", "floor", "ceil", "round", "sgn", "erfc",
     }
 )  # fmt: skip
 _SAME = {"true_divide": "div", "truediv": "div", "negative": "neg"}
@@ -116,7 +118,14 @@ class _Expression:
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), options: Any = None
     ) -> Any:
         name = getattr(function, "__name__", str(function)).strip("_")
-        me = next(a for a in args if isinstance(a, _Expression))
+        me = next((a for a in args if isinstance(a, _Expression)), None)
+        if me is None:  # in a list, or by keyword
+            given = [*args, *(options or {}).values()]
+            inside = [a for group in given if isinstance(group, list | tuple) for a in group]
+            found = next(a for a in [*given, *inside] if isinstance(a, _Expression))
+            if name not in _ELEMENTWISE:
+                raise _needs_all(name, isinstance(found, Sampled))
+            raise TypeError(f"{name} takes its matrices as plain arguments here: {name}(S, …).")
         if name not in _ELEMENTWISE:
             if name == "matmul" and isinstance(me, Sampled) and args[0] is me:
                 return me @ args[1]
@@ -177,6 +186,12 @@ class _Expression:
 
     def __getitem__(self, key: Any) -> Any:
         raise self._refuse("indexing")
+
+    def __getattr__(self, name: str) -> Any:
+        # For what it does not have: V.sum() says why, as torch.sum(V) does.
+        if name in ("sum", "mean", "max", "min", "numpy", "tolist", "item", "diagonal", "trace", "view"):
+            raise self._refuse(name)
+        raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def __array__(self, *args: Any, **options: Any) -> Any:
         raise self._refuse("a numpy array of it")
@@ -248,7 +263,7 @@ class Tall:
     """
 
     def __init__(self, value: Tensor, heads: int = 1):
-        if value.dim() != 2 or value.shape[1] % heads:
+        if heads < 1 or value.dim() != 2 or value.shape[1] % heads:
             raise ValueError(f"H must be [n, heads · w] with {heads} heads, not {tuple(value.shape)}")
         self.value, self.heads = value, heads
 
@@ -317,7 +332,7 @@ class Sampled(_Expression):
 
     def __matmul__(self, x: Any) -> Tensor:
         """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
-        x = x.value if isinstance(x, Tall) else x
+        x = _rows_of(x)
         fused = _recognise(self.A, self.node, x)
         return self.A.weigh(_even(self.A, self.values(), x), x) if fused is None else fused
 
@@ -325,11 +340,19 @@ class Sampled(_Expression):
         """⊕ over j of s_ij x[j]: sum, mean, max or min."""
         if reduce == "sum":
             return self @ x
-        x = x.value if isinstance(x, Tall) else x
+        x = _rows_of(x)
         return self.A.weigh(_even(self.A, self.values(), x), x, reduce)
 
     def __repr__(self) -> str:
         return f"Sampled({_describe(self.node)})"
+
+
+def _rows_of(x: Any) -> Tensor:
+    x = x.value if isinstance(x, Tall) else x
+    if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+        what = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"S @ X takes a matrix X [n, w] of floating-point numbers, not {what}")
+    return x
 
 
 def _even(A: Any, e: Tensor, x: Tensor) -> Tensor:
@@ -548,7 +571,7 @@ def _dot(A: Any, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor
     if scale is not None:
         scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
         scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(n, heads)
-    gain = None if gain is None else gain.expand(n, heads)
+    gain = None if gain is None else gain.to(x.dtype).expand(n, heads)
     return A.attend(dot.x, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
 
 
@@ -567,5 +590,5 @@ def _additive(A: Any, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor 
     heads = max(u.shape[1] for u in sides.values())
     if any(u.shape[1] not in (1, heads) for u in sides.values()) or x.shape[1] % heads:
         return None
-    row, column = (sides[side].expand(-1, heads) for side in ("row", "column"))
+    row, column = (sides[side].to(x.dtype).expand(-1, heads) for side in ("row", "column"))
     return A.attend(row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop)

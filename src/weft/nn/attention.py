@@ -42,8 +42,8 @@ class VALayer(nn.Module):
         def attended() -> Tensor:
             return dropout(A * (H @ H.T), self.drop, stream) @ H
 
-        # Nothing is learned in here: of an input that never changes it is made once.
-        once = fixed and (stream is None or not self.drop)
+        # Nothing is learned in here: of an input that never changes it is made once. Inference keeps nothing.
+        once = fixed and self.training and (stream is None or not self.drop)
         return linear(A.keep("va", h, attended) if once else attended(), self.weight, self.bias)
 
 

@@ -127,11 +127,11 @@ class SelfAttend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, row_gain: Tensor, gain: Tensor, a: CSR, how: Attention, names: Tensor,
-        sloped: bool,
+        ctx: Any, x: Tensor, row_gain: Tensor, gain: Tensor, a: CSR, how: Attention,
+        names: tuple[Tensor, Tensor], sloped: bool,
     ) -> Tensor:  # fmt: skip
         x, row_gain, gain = (t.detach().contiguous() for t in (x, row_gain, gain))
-        drop = None if how.drop is None else Drop(*how.drop, names, names)
+        drop = None if how.drop is None else Drop(*how.drop, *names)
         ctx.a, ctx.heads, dim = a, how.heads, max(x.shape[1] // how.heads, 1)
         scores = Scores("dot", how.heads, x, x, softmax=how.softmax, drop=drop, gain=gain, row_gain=row_gain)
         ctx.sloped = sloped

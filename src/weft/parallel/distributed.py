@@ -175,8 +175,9 @@ class DistributedGraph:
         """
         if kind not in ("additive", "dot"):
             raise unknown("attention", kind, ["additive", "dot"])
+        self._check(row=row, column=column, x=x, gain=gain, scale=scale)
         for name, t in (("row", row), ("column", column), ("x", x)):
-            if t.dim() != 2 or t.shape[1] % heads:
+            if t.shape[1] % heads:
                 raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
         if kind == "additive" and not row.shape[1] == column.shape[1] == heads:
             raise ValueError(
@@ -191,14 +192,14 @@ class DistributedGraph:
             raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
         dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
         how = Attention(kind, heads, slope, softmax, dropped)
-        if kind == "dot" and row is column is x and self.comm.size == 1:
+        if kind == "dot" and row is column is x and self._square:
             learns = torch.is_grad_enabled()
             learned = [learns and t is not None and t.requires_grad for t in (x, scale, gain)]
             sloped = learned == [False, True, False]
             if sloped or not any(learned) or self._symmetric:
                 ones = x.new_ones(x.shape[0], heads)
                 scale, gain = ones if scale is None else scale, ones if gain is None else gain
-                names = self.plan.row_names.long()
+                names = self.plan.row_names.long(), self.plan.names[0].long()
                 return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
         if scale is not None:
             by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
@@ -206,16 +207,39 @@ class DistributedGraph:
         return Attend.apply(row, column, x, gain, self.plan, how)
 
     @functools.cached_property
-    def _symmetric(self) -> bool:
-        """Whether this rank has all of A, and A has an entry (j, i) for every (i, j)."""
+    def _square(self) -> bool:
+        """Whether this rank has all of A, with the same vertices on both sides."""
         if self.comm.size > 1:
             return False
+        plan, shape = self.plan, self.plan.matrix(0).shape
+        return shape[0] == shape[1] and torch.equal(plan.row_names.long(), plan.names[0].long())
+
+    @functools.cached_property
+    def _symmetric(self) -> bool:
+        """Whether, moreover, A has an entry (j, i) for every (i, j)."""
+        if not self._square:
+            return False
         a = self.plan.matrix(0)
-        return (
-            a.shape[0] == a.shape[1]
-            and torch.equal(a.T.indptr, a.indptr)
-            and torch.equal(a.T.indices, a.indices)
-        )
+        return torch.equal(a.T.indptr, a.indptr) and torch.equal(a.T.indices, a.indices)
+
+    def _check(self, **operands: Tensor | None) -> None:
+        """Refuse operands that kernels would misread: of another number of rows, or of another type."""
+        given = {name: t for name, t in operands.items() if t is not None}
+        first = next(iter(given))
+        for name, t in given.items():
+            wanted = self._columns_here if name in ("column", "x", "y", "gain") else self.rows.numel()
+            if t.dim() != 2 or t.shape[0] != wanted:
+                raise ValueError(f"{name} is {tuple(t.shape)}, for {wanted} vertices at hand")
+            if t.dtype != given[first].dtype:
+                other = given[first].dtype
+                raise TypeError(
+                    f"{name} is {t.dtype}, {first} is {other}. Bring both to one type with .to()."
+                )
+
+    @property
+    def _columns_here(self) -> int:
+        """Rows of a column-side operand: those of the own vertices; of a single matrix its columns."""
+        return self.plan.matrix(0).shape[1] if self.comm.size == 1 else self.rows.numel()
 
     def spread(self, x: Tensor, side: str) -> Tensor:
         """e[arc] = x[i] (side "row") or x[j] (side "column"). [n_own, h] → [arcs, h]."""
@@ -223,6 +247,7 @@ class DistributedGraph:
 
     def dots(self, x: Tensor, y: Tensor, heads: int = 1) -> Tensor:
         """e[arc, h] = ⟨x[i], y[j]⟩ in head h. [n_own, heads · d], twice → [arcs, heads]."""
+        self._check(x_row=x, y=y)
         return edges.Dots.apply(x, y, self.plan, heads)
 
     def sum_arcs(self, e: Tensor) -> Tensor:
@@ -235,6 +260,8 @@ class DistributedGraph:
 
     def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
         """y[i] = ⊕ over the arcs of row i of e[arc] x[j]. [arcs, heads], [n_own, heads · w] → the latter."""
+        self._check(x=x)
+        e = e.to(x.dtype)
         if reduce in ("max", "min"):
             return edges.WeighExtremum.apply(e, x, self.plan, reduce == "max")
         if reduce not in ("sum", "mean"):

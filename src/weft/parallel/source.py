@@ -50,6 +50,13 @@ def count_arcs(source: Source, first: int, last: int) -> int:
     return int(source.indptr[last] - source.indptr[first])
 
 
+def count_arcs_of(source: Source, vertices: Tensor) -> int:
+    """How many arcs go into these vertices; only their pointers are read."""
+    if isinstance(source, Store):
+        return int(source.rows(vertices, only=("indptr",)).indptr[-1])
+    return int((source.indptr[vertices + 1] - source.indptr[vertices]).sum())
+
+
 def read_vertices(source: Source, vertices: Tensor, key: str) -> Tensor | None:
     """The features, labels or a mask of these vertices; None where the graph has none."""
     if isinstance(source, Store):

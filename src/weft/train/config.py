@@ -140,7 +140,7 @@ class BatchConfig:
     pipeline: bool = False
     """Three batches in flight: messages travel while others compute, gradients are three steps old."""
     memory_budget: str = ""
-    """Memory a rank may use for arcs and features, such as 2GB: what is left holds copies of more parts."""
+    """Memory a rank may use for arcs and features of batches, such as 2GB: the rest holds others' copies."""
 
 
 @dataclass

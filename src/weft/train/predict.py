@@ -22,9 +22,9 @@ from ..nn import Model, build
 from ..parallel import DistributedGraph, choose
 from ..parallel.blocks import even_sizes, starts
 from .config import RunConfig, read_toml, update
-from .link import LinkTrainer, embedding_width
+from .link import LinkTrainer, check_link_options, embedding_width
 from .rows import read_rows, write_rows
-from .trainer import assign, prepare_features
+from .trainer import assign, check_options, prepare_features
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,17 @@ def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path)
     return [out / name for name in files]
 
 
+class _Scorer(LinkTrainer):
+    """One that only scores: its graph needs no pairs to be judged by."""
+
+    def _check(self, graph: Graph, config: RunConfig) -> None:
+        check_options(config)
+        check_link_options(config)
+
+
 def restore_links(source: Graph | Store, run: SavedRun, comm: Communicator) -> LinkTrainer:
     """The trainer of a run that predicts links, with the run's weights and embeddings."""
-    trainer = LinkTrainer(source, run.config, comm)
+    trainer = _Scorer(source, run.config, comm)
     _load(trainer.model, run)
     if trainer.learned is not None:
         rows = read_rows(run.path / "embeddings.npy", trainer.A, trainer.width)
@@ -180,7 +188,7 @@ def read_pairs(path: Path, n: int, ids: Tensor | None = None) -> Tensor:
             raise UserError(f"cannot read {path} as a .npy array: {error}.") from None
         if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
             raise UserError(f"{path} does not hold whole numbers. Give two vertices a pair, [m, 2].")
-        pairs = torch.from_numpy(found.astype(np.int64))
+        pairs = torch.from_numpy(np.atleast_1d(found).astype(np.int64))
     else:
         source, target, _ = read_columns(read_bytes(path), path)
         pairs = torch.from_numpy(np.stack([source, target], 1).astype(np.int64))

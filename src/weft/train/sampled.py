@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from ..comm import Communicator, Ledger, ledger
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
-from ..graph.guard import machine_bytes
 from ..kernels import Stream
 from ..minibatch import (
     STALENESS,
@@ -34,9 +33,9 @@ from ..minibatch import (
 )
 from ..minibatch.cache import AtHand, held_parts
 from ..minibatch.feeds import columns_of
-from ..minibatch.topology import part_bytes
+from ..minibatch.topology import index_bytes, part_bytes
 from ..parallel import Blocks, ByBlocks, Owners, Volume
-from .config import RunConfig
+from .config import BatchConfig, RunConfig
 from .metrics import loss_sum
 from .optimise import Schedule, optimiser
 from .trainer import Trainer
@@ -70,6 +69,13 @@ def check_batches(config: RunConfig) -> None:
         raise unknown("feed", options.feed, [*FEEDS, "auto"])
     if options.batch_size:
         fanouts_for(config.model.layers, parse_fanouts(options.fanouts))
+    else:
+        given = [f.name for f in fields(BatchConfig) if getattr(options, f.name) != f.default]
+        if given:
+            raise UserError(
+                f"{given[0]} is for mini-batches, the whole graph is in every step here. "
+                "Add --batch-size 1000, or leave it out."
+            )
     if options.memory_budget:
         parse_bytes(options.memory_budget)
     cuts = options.batch_size and options.feed != "pull" and config.train.task == "node"
@@ -132,7 +138,7 @@ class SampledTrainer(Trainer):
         self.copies = plan_copies(
             budget, comm.size, self._largest(part_bytes(source, self.A.rows, stack.reads, self.x.dtype)),
             self._largest(numbers * self.x.element_size()), whole_groups=options.feed != "pull",
-            spare=-self._largest(-machine_bytes()) // (4 * comm.size),  # all ranks must decide alike
+            spare=self._spare() // comm.size, index=index_bytes(source),
         )  # fmt: skip
         whole = self.copies.arcs == comm.size
         parts = None if whole else held_parts(comm.rank, comm.size, self.copies.arcs)
@@ -160,9 +166,6 @@ class SampledTrainer(Trainer):
         self._is_own = self.owners.find(self.train_ids)[0] == self.comm.rank
         self._own_ids, order = own.sort()
         self._own_labels = self.labels["train"][order]
-
-    def _largest(self, number: int) -> int:
-        return int(self.comm.all_reduce(torch.tensor([number]), "max", phase="plan"))
 
     def _lane(self, name: str) -> Lane:
         comm, copies = self.comm, self.copies.features

@@ -9,9 +9,9 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Graph, Store
-from ..graph.guard import machine_bytes
 from ..minibatch import Batch, Sampler, Stack, Topology, fanouts_for, parse_fanouts
 from ..minibatch.tags import Hop
+from ..minibatch.topology import part_bytes
 from ..nn import Noise
 from ..parallel import Fetch, Volume
 from .config import RunConfig
@@ -40,8 +40,8 @@ class SampledLinkTrainer(LinkTrainer):
         self.stack = Stack(self.model)
         fanouts = fanouts_for(len(self.stack.tags), parse_fanouts(options.fanouts))
         # Arcs: all of them on every rank where that takes a quarter of the memory at most, else a part each.
-        bytes_all = self.comm.size * 12 * source.num_arcs
-        parts = None if bytes_all <= machine_bytes() // 4 else [self.comm.rank]
+        part = self._largest(part_bytes(source, self.A.rows, self.stack.reads, self.x.dtype))
+        parts = None if self.comm.size**2 * part <= self._spare() else [self.comm.rank]
         topology = Topology.read(source, self.stack.reads, self.comm, self.A.blocks, parts, self.x.dtype)
         self.sampler = Sampler(topology, fanouts, config.train.seed, options.replace, self.owners, self.comm)
         self._fetched = self._foretold = Volume()

@@ -22,7 +22,7 @@ from ..comm import Communicator, ledger
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
-from ..graph.guard import check_fits
+from ..graph.guard import check_fits, machine_bytes
 from ..kernels import gather_rows, pool
 from ..kernels.memory import trim
 from ..nn import Model, Noise, build, check_model
@@ -190,6 +190,13 @@ class Trainer:
         # Losses and metrics are divided by the global count, so that every grid gives the serial number.
         own = torch.tensor([self.rows[split].numel() for split in SPLITS])
         self.counts = dict(zip(SPLITS, self.comm.all_reduce(own, phase="plan").tolist(), strict=True))
+
+    def _largest(self, number: int) -> int:
+        return int(self.comm.all_reduce(torch.tensor([number]), "max", phase="plan"))
+
+    def _spare(self) -> int:
+        """A quarter of the smallest machine's memory: all ranks must decide alike what they hold."""
+        return -self._largest(-machine_bytes()) // 4
 
     def facts(self) -> dict[str, Any]:
         """What another kind of trainer adds to the summary."""

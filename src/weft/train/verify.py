@@ -44,7 +44,8 @@ def serial(source: Graph | Store, config: RunConfig) -> Trace:
     """The same run in one process, vertices in their own order."""
     alone = copy.deepcopy(config)
     alone.parallel = type(config.parallel)(ranks=1, partition="block")
-    alone.batch.feed, alone.batch.memory_budget = "pull", ""
+    if alone.batch.batch_size:
+        alone.batch.feed, alone.batch.memory_budget = "pull", ""
     return trace(source, alone, single())
 
 
