@@ -23,7 +23,7 @@ def test_push_pull_moves_a_sixth_of_pull_on_a_million_vertices():
 
 
 def test_crossings_read_as_words():
-    assert [finite(c) for c in (None, 0.0, 17.2)] == ["never", "always", "18"]
+    assert [finite(c, 256) for c in (None, 0.0, 17.2)] == ["above 256", "always", "18"]
 
 
 def test_an_epoch_shorter_than_asked_for_is_measured_as_it_is():

@@ -150,55 +150,51 @@ def crossings(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw_feed(result: dict[str, Any], path: str) -> None:
-    """Two lines of panels: cost against features at the smallest hidden width (the paper's Figure 10), and
+    """Bytes and time of a batch, against features at the smallest hidden width (the paper's Figure 10) and
     against hidden width at the middle width of features (its Figure 15); a column a number of ranks."""
     rows = result["rows"]
     ranks = sorted({r["ranks"] for r in rows})
     hidden, features = (sorted({r[key] for r in rows}) for key in ("hidden", "features"))
     middle = features[len(features) // 2]
-    figure = new_figure(4.2 * len(ranks) + 0.6, 7.2)
-    panels = figure.subplots(2, len(ranks), squeeze=False)
+    sides = [("features", features, "hidden", hidden[0]), ("hidden", hidden, "features", middle)]
+    units = [("bytes", 1e-6, "MB a batch, all ranks"), ("seconds", 1e3, "ms a batch")]
+    lines = [(side, unit) for side in sides for unit in units]
+    figure = new_figure(4.2 * len(ranks) + 0.6, 3.4 * len(lines) + 0.4)
+    panels = figure.subplots(len(lines), len(ranks), squeeze=False)
     colours = {"pull": "#b3541e", "push-pull": "#20639b"}
     for column, size in enumerate(ranks):
-        for line, (key, values, fixed, at) in enumerate(
-            [("features", features, "hidden", hidden[0]), ("hidden", hidden, "features", middle)]
-        ):
+        for line, ((key, values, fixed, at), (what, scale, label)) in enumerate(lines):
             panel = panels[line][column]
+            cost = {(r[key], r["feed"]): scale * r[what] for r in rows
+                    if (r["ranks"], r[fixed]) == (size, at)}  # fmt: skip
             for place, feed in enumerate(FEEDS):
-                chosen = {r[key]: r for r in rows
-                          if (r["ranks"], r["feed"], r[fixed]) == (size, feed, at)}  # fmt: skip
-                heights = [chosen[v]["bytes"] / 1e6 for v in values]
                 where = [k + 0.4 * (place - 0.5) for k in range(len(values))]
-                panel.bar(where, heights, 0.38, label=feed, color=colours[feed])
+                panel.bar(where, [cost[v, feed] for v in values], 0.38, label=feed, color=colours[feed])
             top = panel.get_ylim()[1]
-            cost = {(r[key], r["feed"]): r["bytes"] for r in rows if (r["ranks"], r[fixed]) == (size, at)}
             for k, value in enumerate(values):
                 ratio = cost[value, "pull"] / cost[value, "push-pull"]
-                highest = max(cost[value, "pull"], cost[value, "push-pull"]) / 1e6
+                highest = max(cost[value, feed] for feed in FEEDS)
                 panel.text(k, highest + 0.015 * top, f"{ratio:.1f}x", ha="center", fontsize=8)
             panel.set_ylim(0, top * 1.08)
             panel.set_xticks(range(len(values)), [str(v) for v in values])
             panel.set_xlabel(f"{'features' if key == 'features' else 'hidden width'}, {fixed} {at}")
-            panel.set_title(f"{size} ranks", fontsize=10)
+            if line == 0:
+                panel.set_title(f"{size} ranks", fontsize=10)
             if column == 0:
-                panel.set_ylabel("MB a batch, all ranks")
+                panel.set_ylabel(label)
     panels[0][0].legend(frameon=False)
     crossing = next(
         (c["hidden"] for c in result["crossings"] if (c["ranks"], c["features"]) == (ranks[-1], middle)), None
     )
-    told = (
-        ""
-        if crossing is None
-        else f"; at {middle} features on {ranks[-1]} ranks they cross at hidden {crossing:.0f}"
-    )
-    figure.suptitle(
-        f"Pull and push-pull: bytes of a batch, and pull over push-pull above each pair{told}", fontsize=11
-    )
+    told = ""
+    if crossing:
+        told = f"; at {middle} features on {ranks[-1]} ranks the bytes cross at hidden {crossing:.0f}"
+    figure.suptitle(f"Pull and push-pull; above each pair pull over push-pull{told}", fontsize=11)
     save(figure, path)
 
 
-def finite(crossing: float | None) -> str:
-    """A crossing as people read it."""
+def finite(crossing: float | None, most: int) -> str:
+    """A crossing as people read it, where hidden widths up to `most` were measured."""
     if crossing is None:
-        return "never"
+        return f"above {most}"
     return "always" if crossing == 0 else f"{math.ceil(crossing)}"

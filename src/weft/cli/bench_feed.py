@@ -90,6 +90,6 @@ def run(arguments: Sequence[str]) -> int:
              "pull ms", "push-pull ms", "ratio", "pull seeds/s", "push-pull seeds/s"]  # fmt: skip
     print(columns(heads, lines, left=0))
     print("\nhidden width from which pull moves fewer bytes")
-    crossings = [[c["ranks"], c["features"], finite(c["hidden"])] for c in result["crossings"]]
+    crossings = [[c["ranks"], c["features"], finite(c["hidden"], hidden[-1])] for c in result["crossings"]]
     print(columns(["ranks", "features", "hidden"], crossings, left=0))
     return 0
