@@ -59,7 +59,7 @@ def observe(comm: Communicator | None, graph: Graph, made: RunConfig) -> dict[st
 def test_ranks_sample_links_as_one_process_does(way, ranks, strategy, parts, monkeypatch):
     alone = observe(None, links(), sampled(**WAYS[way]))
     if parts:
-        monkeypatch.setattr("weft.train.sampled_link.machine_bytes", lambda: 0)
+        monkeypatch.setattr("weft.train.trainer.machine_bytes", lambda: 0)
     for ours in run_ranks(observe, ranks, "threads", links(), sampled({"strategy": strategy}, **WAYS[way])):
         rows = compare(ours["trace"], alone["trace"])
         assert max(rows.values()) < 1e-9, max(rows, key=rows.__getitem__)
