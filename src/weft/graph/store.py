@@ -101,7 +101,8 @@ class Rows:
 
     rows      [r] int64          which vertices
     indptr    [r+1] int64        row k is indices[indptr[k] : indptr[k+1]]
-    indices   [nnz_r]            in-neighbours, numbered as in the whole graph of `num_nodes` vertices
+    indices   [nnz_r]            in-neighbours, numbered as in the whole graph of `num_nodes` vertices; empty
+                                 where they were not asked for: indptr then tells how many there are
     weights   [nnz_r], features [r, f], labels [r] or [r, c], masks [r], ids [r]; None where there are none
     """
 

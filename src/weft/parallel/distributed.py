@@ -175,7 +175,7 @@ class DistributedGraph:
         """
         if kind not in ("additive", "dot"):
             raise unknown("attention", kind, ["additive", "dot"])
-        self._check(row=row, column=column, x=x, gain=gain, scale=scale)
+        self._check({"row": row, "scale": scale}, {"column": column, "x": x, "gain": gain})
         for name, t in (("row", row), ("column", column), ("x", x)):
             if t.shape[1] % heads:
                 raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
@@ -222,24 +222,24 @@ class DistributedGraph:
         a = self.plan.matrix(0)
         return torch.equal(a.T.indptr, a.indptr) and torch.equal(a.T.indices, a.indices)
 
-    def _check(self, **operands: Tensor | None) -> None:
-        """Refuse operands that kernels would misread: of another number of rows, or of another type."""
-        given = {name: t for name, t in operands.items() if t is not None}
-        first = next(iter(given))
-        for name, t in given.items():
-            wanted = self._columns_here if name in ("column", "x", "y", "gain") else self.rows.numel()
-            if t.dim() != 2 or t.shape[0] != wanted:
-                raise ValueError(f"{name} is {tuple(t.shape)}, for {wanted} vertices at hand")
-            if t.dtype != given[first].dtype:
-                other = given[first].dtype
-                raise TypeError(
-                    f"{name} is {t.dtype}, {first} is {other}. Bring both to one type with .to()."
-                )
+    def _check(self, rows: dict[str, Tensor | None], columns: dict[str, Tensor | None]) -> None:
+        """Refuse operands that kernels would misread: of another number of rows, or of another type.
 
-    @property
-    def _columns_here(self) -> int:
-        """Rows of a column-side operand: those of the own vertices; of a single matrix its columns."""
-        return self.plan.matrix(0).shape[1] if self.comm.size == 1 else self.rows.numel()
+        A row-side operand has a row for each row of A at hand; a column-side one for each own vertex, which
+        of a single matrix are its columns.
+        """
+        across = self.plan.matrix(0).shape[1] if self.comm.size == 1 else self.rows.numel()
+        first = next((name, t.dtype) for name, t in (rows | columns).items() if t is not None)
+        for side, wanted in ((rows, self.rows.numel()), (columns, across)):
+            for name, t in side.items():
+                if t is None:
+                    continue
+                if t.dim() != 2 or t.shape[0] != wanted:
+                    raise ValueError(f"{name} is {tuple(t.shape)}, for {wanted} vertices at hand")
+                if t.dtype != first[1]:
+                    raise TypeError(
+                        f"{name} is {t.dtype}, {first[0]} is {first[1]}. Bring both to one type with .to()."
+                    )
 
     def spread(self, x: Tensor, side: str) -> Tensor:
         """e[arc] = x[i] (side "row") or x[j] (side "column"). [n_own, h] → [arcs, h]."""
@@ -247,7 +247,7 @@ class DistributedGraph:
 
     def dots(self, x: Tensor, y: Tensor, heads: int = 1) -> Tensor:
         """e[arc, h] = ⟨x[i], y[j]⟩ in head h. [n_own, heads · d], twice → [arcs, heads]."""
-        self._check(x_row=x, y=y)
+        self._check({"x": x}, {"y": y})
         return edges.Dots.apply(x, y, self.plan, heads)
 
     def sum_arcs(self, e: Tensor) -> Tensor:
@@ -260,7 +260,7 @@ class DistributedGraph:
 
     def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
         """y[i] = ⊕ over the arcs of row i of e[arc] x[j]. [arcs, heads], [n_own, heads · w] → the latter."""
-        self._check(x=x)
+        self._check({}, {"x": x})
         e = e.to(x.dtype)
         if reduce in ("max", "min"):
             return edges.WeighExtremum.apply(e, x, self.plan, reduce == "max")
