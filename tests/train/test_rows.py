@@ -30,7 +30,9 @@ def test_rows_are_written_and_read_by_vertex_on_any_ranks(tmp_path):
         read_rows(path, alone, 3)
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "no file x.npy"), (b"no array", "x.npy is damaged")])
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "no file x.npy"), (b"no array", "x.npy is not a .npy array")]
+)
 def test_a_file_that_is_none_is_one_line(content, message):
     path = Path("x.npy")
     if content is not None:

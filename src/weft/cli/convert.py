@@ -75,15 +75,10 @@ def _array(path: str) -> Tensor:
     import numpy as np
     import torch
 
-    try:
-        # Mapped, so that a damaged head cannot ask for more memory than the file has bytes.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"no file {path}. Check the path.") from None
-    except (ValueError, OSError, EOFError, SyntaxError, OverflowError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"{path} is not a .npy array ({reason}). Save one with numpy.save.") from None
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+    from ..graph.readers.files import map_array
+
+    array = map_array(path)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise UserError(f"{path} does not hold plain numbers. Save one array with numpy.save.")
     plain = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
     return torch.from_numpy(np.array(array, dtype=plain, order="C"))

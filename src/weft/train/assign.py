@@ -12,6 +12,7 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
+from ..graph.readers.files import map_array
 from ..parallel import Blocks, Grid
 from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
 from .config import ParallelConfig
@@ -117,15 +118,8 @@ def _wait_for_rank_0(comm: Communicator, failed: bool) -> None:
 
 def read_parts(path: str, n: int) -> Tensor:
     """An assignment from a file: one part a vertex. [n] int64."""
-    try:
-        # Mapped, so that a damaged head cannot ask for more memory than the file has bytes.
-        parts = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"no file {path}. Make one: weft partition GRAPH --parts P --out {path}.") from None
-    except (ValueError, OSError, EOFError, SyntaxError, OverflowError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"cannot read {path} as a .npy array: {reason}.") from None
-    if not isinstance(parts, np.ndarray) or parts.dtype.kind not in "iu" or parts.ndim != 1:
+    parts = map_array(path, missing=f"Make one: weft partition GRAPH --parts P --out {path}.")
+    if parts.dtype.kind not in "iu" or parts.ndim != 1:
         raise UserError(f"{path} does not hold one whole number a vertex. Make it with weft partition.")
     if len(parts) != n:
         raise UserError(f"{path} has {len(parts)} parts for {n} vertices. Make it for this graph.")

@@ -17,7 +17,7 @@ from ..graph import Graph, Store
 from ..graph.graph import check_pairs
 from ..graph.guard import about
 from ..graph.readers.columns import read_columns
-from ..graph.readers.files import existing_file, read_bytes
+from ..graph.readers.files import map_array, read_bytes
 from ..nn import Model, build
 from ..parallel import DistributedGraph, choose
 from ..parallel.blocks import even_sizes, starts
@@ -182,11 +182,8 @@ def read_pairs(path: Path, n: int, ids: Tensor | None = None) -> Tensor:
     Vertices are named as in the graph's source: by `ids` where it brought its own, else 0 to n-1.
     """
     if path.suffix == ".npy":
-        try:
-            found = np.load(existing_file(path), allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise UserError(f"cannot read {path} as a .npy array: {error}.") from None
-        if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+        found = map_array(path)
+        if found.dtype.kind not in "iu":
             raise UserError(f"{path} does not hold whole numbers. Give two vertices a pair, [m, 2].")
         pairs = torch.from_numpy(np.atleast_1d(found).astype(np.int64))
     else:

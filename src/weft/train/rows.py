@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..comm import Communicator
 from ..errors import UserError
+from ..graph.readers.files import map_array
 from ..parallel import DistributedGraph
 
 
@@ -21,18 +22,13 @@ def write_rows(path: Path, rows: Tensor, graph: DistributedGraph, comm: Communic
         np.lib.format.open_memmap(path, "w+", own.dtype, shape).flush()
     comm.barrier()
     if own.size:
-        np.lib.format.open_memmap(path, "r+")[graph.rows.numpy()] = own
+        map_array(path, write=True)[graph.rows.numpy()] = own
     comm.barrier()
 
 
 def read_rows(path: Path, graph: DistributedGraph, width: int) -> Tensor:
     """This rank's rows of a file that `write_rows` made. [n_own, width]"""
-    try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"no file {path}: that run did not end. Train again.") from None
-    except (ValueError, OSError, EOFError):
-        raise UserError(f"{path} is damaged. Train again.") from None
+    rows = map_array(path, missing="That run did not end: train again.")
     if rows.shape != (graph.num_nodes, width) or rows.dtype.kind != "f":
         raise UserError(
             f"{path} holds {'x'.join(map(str, rows.shape))} numbers, this graph and config need "

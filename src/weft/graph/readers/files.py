@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import threading
 import zlib
 from pathlib import Path
+
+import numpy as np
 
 from weft.errors import UserError
 from weft.graph.guard import machine_bytes
 
 _CHUNK = 1 << 24
+
+HEADERS = threading.Lock()
+"""Held while numpy reads the header of an array: it does so with `ast.literal_eval`, which in Python before
+3.11.9 and 3.12.2 fails at times where two threads are in it (gh-106905), and ranks may be threads."""
 
 
 def existing_file(path: str | Path) -> Path:
@@ -26,6 +33,27 @@ def existing_file(path: str | Path) -> Path:
     if not path.is_file():
         raise UserError(f"no file {path}. Check the path.")
     return path
+
+
+def map_array(path: str | Path, missing: str = "Check the path.", write: bool = False) -> np.ndarray:
+    """The array of a .npy file, mapped: a damaged header cannot ask for more memory than the file has bytes.
+
+        missing   what to do where there is no such file
+        write     whether what is assigned to the array goes to the file
+
+    >>> map_array("no/such/file.npy")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: no file no/such/file.npy. Check the path.
+    """
+    try:
+        with HEADERS:
+            return np.lib.format.open_memmap(path, "r+" if write else "r")
+    except FileNotFoundError:
+        raise UserError(f"no file {path}. {missing}") from None
+    except (ValueError, OSError, EOFError, SyntaxError, OverflowError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{path} is not a .npy array ({reason}). Save one with numpy.save.") from None
 
 
 def read_bytes(path: str | Path) -> bytes:
