@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, unknown
+from ..graph.readers.files import PARSING
 from ..nn import ModelConfig
 
 
@@ -203,7 +204,8 @@ class Field:
 
 def _docs(cls: type) -> dict[str, str]:
     """The text under each field of a dataclass."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
+    with PARSING:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
     docs = {}
     for statement, below in pairwise(body):
         match statement, below:

@@ -14,9 +14,9 @@ from weft.graph.guard import machine_bytes
 
 _CHUNK = 1 << 24
 
-HEADERS = threading.Lock()
-"""Held while numpy reads the header of an array: it does so with `ast.literal_eval`, which in Python before
-3.11.9 and 3.12.2 fails at times where two threads are in it (gh-106905), and ranks may be threads."""
+PARSING = threading.Lock()
+"""Held by whoever calls `ast.parse`, as numpy does for the header of an array: in Python before 3.11.9 and
+3.12.2 it fails at times where two threads are in it (gh-106905), and ranks may be threads."""
 
 
 def existing_file(path: str | Path) -> Path:
@@ -47,7 +47,7 @@ def map_array(path: str | Path, missing: str = "Check the path.", write: bool = 
     weft.errors.UserError: no file no/such/file.npy. Check the path.
     """
     try:
-        with HEADERS:
+        with PARSING:
             return np.lib.format.open_memmap(path, "r+" if write else "r")
     except FileNotFoundError:
         raise UserError(f"no file {path}. {missing}") from None

@@ -14,7 +14,7 @@ import torch
 from weft.errors import UserError
 from weft.graph.graph import MASKS, Graph, check_index_pointer
 from weft.graph.guard import about, check_fits
-from weft.graph.readers.files import HEADERS, existing_file, stem
+from weft.graph.readers.files import PARSING, existing_file, stem
 
 
 def read_npz(path: str | Path) -> Graph:
@@ -126,7 +126,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str | Path) -
         read_head = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
-        with HEADERS:
+        with PARSING:
             shape, _, dtype = read_head(stream)
         if dtype.hasobject:
             raise UserError(
@@ -134,7 +134,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str | Path) -
             )
         if math.prod(shape) * dtype.itemsize > info.file_size:
             raise UserError(f"{shown}: {info.filename} announces more than it holds. Fetch or save it again.")
-    with archive.open(info) as stream, HEADERS:
+    with archive.open(info) as stream, PARSING:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
