@@ -211,22 +211,33 @@ void bind_csr(nb::module_& m, const std::string& suffix) {
   m.def(("sample_counts_" + suffix).c_str(), [](Address indptr, Address rows, int64_t count, int64_t fanout,
                                                 bool replace, bool loops, Address out) {
     nb::gil_scoped_release free;
-    weft::sample_counts(at<const int64_t>(indptr), at<const I>(rows), count, fanout, replace, loops,
-                        at<int64_t>(out));
+    return weft::sample_counts(at<const int64_t>(indptr), at<const I>(rows), count, fanout, replace, loops,
+                               at<int64_t>(out));
   });
   m.def(("sample_rows_" + suffix).c_str(),
         [](Address indptr, Address indices, Address rows, Address vertex, int64_t count, int64_t fanout,
            bool replace, bool loops, uint64_t key, Address out, Address picked, Address arcs, int threads) {
           nb::gil_scoped_release free;
-          weft::sample_rows(at<const int64_t>(indptr), at<const I>(indices), at<const I>(rows),
-                            at<const I>(vertex), count, fanout, replace, loops, key, at<const int64_t>(out),
-                            at<I>(picked), at<int64_t>(arcs), threads);
+          weft::sample_rows<I>({at<const int64_t>(indptr), at<const I>(indices), at<const I>(rows),
+                                at<const I>(vertex), count, fanout, replace, loops, key, at<const int64_t>(out),
+                                at<I>(picked), at<int64_t>(arcs)},
+                               threads);
+        });
+  m.def(("sample_block_" + suffix).c_str(),
+        [](Address indptr, Address indices, Address rows, int64_t count, int64_t fanout, bool replace,
+           bool loops, uint64_t key, Address out, Address picked, Address arcs, int64_t n, Address place,
+           Address sources, Address local, int threads) {
+          nb::gil_scoped_release free;
+          return weft::sample_block<I>({at<const int64_t>(indptr), at<const I>(indices), at<const I>(rows),
+                                        at<const I>(rows), count, fanout, replace, loops, key,
+                                        at<const int64_t>(out), at<I>(picked), at<int64_t>(arcs)},
+                                       n, at<I>(place), at<I>(sources), at<I>(local), threads);
         });
   m.def(("relabel_" + suffix).c_str(), [](Address targets, int64_t count, Address picked, int64_t arcs,
-                                          Address place, Address sources, Address local) {
+                                          int64_t n, Address place, Address sources, Address local) {
     nb::gil_scoped_release free;
-    return weft::relabel(at<const I>(targets), count, at<const I>(picked), arcs, at<I>(place), at<I>(sources),
-                         at<I>(local));
+    return weft::relabel(at<const I>(targets), count, at<const I>(picked), arcs, n, at<I>(place),
+                         at<I>(sources), at<I>(local));
   });
 }
 

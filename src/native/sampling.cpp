@@ -5,6 +5,9 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
+#include <thread>
 #include <vector>
 
 #include "parallel.h"
@@ -167,8 +170,8 @@ class Seen {
 }  // namespace
 
 template <class I>
-void sample_counts(const int64_t* indptr, const I* rows, int64_t count, int64_t fanout, bool replace, bool loops,
-                   int64_t* out) {
+int64_t sample_counts(const int64_t* indptr, const I* rows, int64_t count, int64_t fanout, bool replace, bool loops,
+                      int64_t* out) {
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (i + 16 < count) __builtin_prefetch(indptr + rows[i + 16]);
@@ -176,104 +179,166 @@ void sample_counts(const int64_t* indptr, const I* rows, int64_t count, int64_t 
     const int64_t degree = indptr[rows[i] + 1] - indptr[rows[i]];
     total += loops + (fanout < 0 ? degree : replace ? (degree ? fanout : 0) : std::min(degree, fanout));
   }
-  out[count] = total;
+  return out[count] = total;
 }
+
+namespace {
+
+constexpr int64_t kChunk = 32;
+
+int64_t chunks_of(int64_t count) { return (count + kChunk - 1) / kChunk; }
 
 // A chunk of rows goes through in passes: sizes, random words, positions, and last the neighbours, so that
 // the cache misses of each pass overlap.
 template <class I>
-void sample_rows(const int64_t* indptr, const I* indices, const I* rows, const I* vertex, int64_t count,
-                 int64_t fanout, bool replace, bool loops, uint64_t key, const int64_t* out, I* picked,
-                 int64_t* arcs, int threads) {
-  constexpr int64_t kChunk = 32, kFew = 64, kAhead = 16;
+void sample_chunk(const Hop<I>& hop, int64_t chunk) {
+  constexpr int64_t kFew = 64, kAhead = 16;
+  const auto [indptr, indices, rows, vertex, count, fanout, replace, loops, key, out, picked, arcs] = hop;
   const int64_t stride = (fanout + 3) / 4 * 4;
-  parallel_for((count + kChunk - 1) / kChunk, threads, [&](int64_t chunk) {
-    const int64_t first = chunk * kChunk, size = std::min(kChunk, count - first);
-    int64_t begin[kChunk], degree[kChunk], who[kChunk], drawn = 0;
-    int32_t list[kFew];
-    uint64_t names[kChunk];
-    uint32_t word[kChunk * kFew];
-    std::vector<int64_t> places(size_t(out[first + size] - out[first]));
-    const int64_t base = out[first];
-    for (int64_t r = 0; r < size; ++r) {
-      if (r + kAhead < size) __builtin_prefetch(indptr + rows[first + r + kAhead]);
-      begin[r] = indptr[rows[first + r]];
-      degree[r] = indptr[rows[first + r] + 1] - begin[r];
-      int64_t* place = places.data() + (out[first + r] - base);
-      if (loops) *place++ = -1;
-      if (fanout < 0 || (!replace && degree[r] <= fanout)) {
-        for (int64_t t = 0; t < degree[r]; ++t) place[t] = begin[r] + t;
-        __builtin_prefetch(indices + begin[r]);
-      } else if (degree[r]) {
-        who[drawn] = r;
-        names[drawn++] = uint64_t(vertex[first + r]);
-      }
+  const int64_t first = chunk * kChunk, size = std::min(kChunk, count - first);
+  int64_t begin[kChunk], degree[kChunk], who[kChunk], drawn = 0;
+  int32_t list[kFew];
+  uint64_t names[kChunk];
+  uint32_t word[kChunk * kFew];
+  std::vector<int64_t> places(size_t(out[first + size] - out[first]));
+  const int64_t base = out[first];
+  for (int64_t r = 0; r < size; ++r) {
+    if (r + kAhead < size) __builtin_prefetch(indptr + rows[first + r + kAhead]);
+    begin[r] = indptr[rows[first + r]];
+    degree[r] = indptr[rows[first + r] + 1] - begin[r];
+    int64_t* place = places.data() + (out[first + r] - base);
+    if (loops) *place++ = -1;
+    if (fanout < 0 || (!replace && degree[r] <= fanout)) {
+      for (int64_t t = 0; t < degree[r]; ++t) place[t] = begin[r] + t;
+      __builtin_prefetch(indices + begin[r]);
+    } else if (degree[r]) {
+      who[drawn] = r;
+      names[drawn++] = uint64_t(vertex[first + r]);
     }
-    const bool few = fanout <= kFew;
-    if (few && drawn) draw(names, drawn, stride / 4, key, word, stride);
-    std::vector<Seen> seen;
-    for (int64_t d = 0; d < drawn; ++d) {
-      const int64_t r = who[d];
-      int64_t* place = places.data() + (out[first + r] - base) + loops;
-      Draws more(key, names[d]);
-      const auto next = [&](int64_t t) { return few ? word[d * stride + t] : more.next(); };
-      if (replace) {
-        for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + below(next(t), degree[r]);
-      } else if (few && degree[r] < INT32_MAX) {
-        const uint32_t* words = word + d * stride;
-        bool done = degree[r] <= kBits;
-        if (done) floyd_bits(words, degree[r], fanout, list);
+  }
+  const bool few = fanout <= kFew;
+  if (few && drawn) draw(names, drawn, stride / 4, key, word, stride);
+  std::vector<Seen> seen;
+  for (int64_t d = 0; d < drawn; ++d) {
+    const int64_t r = who[d];
+    int64_t* place = places.data() + (out[first + r] - base) + loops;
+    Draws more(key, names[d]);
+    const auto next = [&](int64_t t) { return few ? word[d * stride + t] : more.next(); };
+    if (replace) {
+      for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + below(next(t), degree[r]);
+    } else if (few && degree[r] < INT32_MAX) {
+      const uint32_t* words = word + d * stride;
+      bool done = degree[r] <= kBits;
+      if (done) floyd_bits(words, degree[r], fanout, list);
 #if defined(__x86_64__)
-        else done = four_at_once() && floyd_distinct(words, degree[r], fanout, list);
+      else done = four_at_once() && floyd_distinct(words, degree[r], fanout, list);
 #endif
-        if (!done) floyd(words, degree[r], fanout, list);
-        for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + list[t];
-      } else {
-        if (seen.empty()) seen.emplace_back(fanout);
-        seen[0].clear();
-        for (int64_t t = 0; t < fanout; ++t) {
-          const int64_t last = degree[r] - fanout + t, drawn_at = below(next(t), last + 1);
-          place[t] = begin[r] + (seen[0].add(drawn_at) ? drawn_at : (seen[0].add(last), last));
-        }
+      if (!done) floyd(words, degree[r], fanout, list);
+      for (int64_t t = 0; t < fanout; ++t) place[t] = begin[r] + list[t];
+    } else {
+      if (seen.empty()) seen.emplace_back(fanout);
+      seen[0].clear();
+      for (int64_t t = 0; t < fanout; ++t) {
+        const int64_t last = degree[r] - fanout + t, drawn_at = below(next(t), last + 1);
+        place[t] = begin[r] + (seen[0].add(drawn_at) ? drawn_at : (seen[0].add(last), last));
       }
-      for (int64_t t = 0; t < fanout; ++t) __builtin_prefetch(indices + place[t]);
     }
-    for (size_t k = 0; k < places.size(); ++k)
-      picked[base + int64_t(k)] = places[k] < 0 ? I(-1) : indices[places[k]];
-    if (loops)
-      for (int64_t r = 0; r < size; ++r) picked[out[first + r]] = vertex[first + r];
-    if (arcs) std::copy(places.begin(), places.end(), arcs + base);
-  });
+    for (int64_t t = 0; t < fanout; ++t) __builtin_prefetch(indices + place[t]);
+  }
+  for (size_t k = 0; k < places.size(); ++k)
+    picked[base + int64_t(k)] = places[k] < 0 ? I(-1) : indices[places[k]];
+  if (loops)
+    for (int64_t r = 0; r < size; ++r) picked[out[first + r]] = vertex[first + r];
+  if (arcs) std::copy(places.begin(), places.end(), arcs + base);
+}
+
+// Numbers for vertices as they come. `place` holds the number that a vertex got, counted on from use to use, so
+// that what earlier uses left is known by being small; place[n] is the last number given.
+template <class I>
+class Labels {
+ public:
+  Labels(const I* targets, int64_t count, int64_t arcs, int64_t n, I* place, I* sources)
+      : place_(place), last_(place + n), sources_(sources), next_(count) {
+    if (int64_t(*last_) > std::numeric_limits<I>::max() - count - arcs) std::fill(place, place + n + 1, I(0));
+    before_ = *last_ + 1;
+    for (int64_t t = 0; t < count; ++t) {
+      sources[t] = targets[t];
+      place[targets[t]] = before_ + I(t);
+    }
+  }
+
+  ~Labels() { *last_ = before_ + I(next_) - 1; }
+
+  // Whether a vertex is new is a coin toss: no branch. sources[next] is written in any case, and kept where it is.
+  void add(const I* picked, int64_t arcs, I* local) {
+    constexpr int64_t kAhead = 16;
+    for (int64_t e = 0; e < arcs; ++e) {
+      if (e + kAhead < arcs) __builtin_prefetch(place_ + picked[e + kAhead], 1);
+      const I vertex = picked[e], held = place_[vertex] - before_;
+      const bool fresh = held < 0;
+      const I label = fresh ? I(next_) : held;
+      sources_[next_] = vertex;
+      place_[vertex] = before_ + label;
+      local[e] = label;
+      next_ += fresh;
+    }
+  }
+
+  int64_t size() const { return next_; }
+
+ private:
+  I *place_, *last_, *sources_;
+  I before_;
+  int64_t next_;
+};
+
+}  // namespace
+
+template <class I>
+void sample_rows(const Hop<I>& hop, int threads) {
+  parallel_for(chunks_of(hop.count), threads, [&](int64_t chunk) { sample_chunk(hop, chunk); });
 }
 
 template <class I>
-int64_t relabel(const I* targets, int64_t count, const I* picked, int64_t arcs, I* place, I* sources, I* local) {
-  constexpr int64_t kAhead = 16;
-  int64_t next = 0;
-  for (; next < count; ++next) {
-    sources[next] = targets[next];
-    place[targets[next]] = I(next);
-  }
-  // Whether a vertex is new is a coin toss: no branch. sources[next] is written in any case, and kept where it is.
-  for (int64_t e = 0; e < arcs; ++e) {
-    if (e + kAhead < arcs) __builtin_prefetch(place + picked[e + kAhead], 1);
-    const I vertex = picked[e], held = place[vertex];
-    const bool fresh = held < 0;
-    const I label = fresh ? I(next) : held;
-    sources[next] = vertex;
-    place[vertex] = label;
-    local[e] = label;
-    next += fresh;
-  }
-  for (int64_t s = 0; s < next; ++s) place[sources[s]] = -1;
-  return next;
+int64_t relabel(const I* targets, int64_t count, const I* picked, int64_t arcs, int64_t n, I* place, I* sources,
+                I* local) {
+  Labels<I> labels(targets, count, arcs, n, place, sources);
+  labels.add(picked, arcs, local);
+  return labels.size();
 }
 
-#define INSTANTIATE(I)                                                                                         \
-  template void sample_counts(const int64_t*, const I*, int64_t, int64_t, bool, bool, int64_t*);                \
-  template void sample_rows(const int64_t*, const I*, const I*, const I*, int64_t, int64_t, bool, bool,         \
-                            uint64_t, const int64_t*, I*, int64_t*, int);                                       \
-  template int64_t relabel(const I*, int64_t, const I*, int64_t, I*, I*, I*);
+// Labels follow the order of the picks, so one worker gives them, chunk after chunk, while the others draw; it
+// draws where no chunk is ready.
+template <class I>
+int64_t sample_block(const Hop<I>& hop, int64_t n, I* place, I* sources, I* local, int threads) {
+  const int64_t chunks = chunks_of(hop.count);
+  std::vector<std::atomic<bool>> ready(chunks);
+  std::atomic<int64_t> next{0};
+  Labels<I> labels(hop.rows, hop.count, hop.out[hop.count], n, place, sources);
+  parallel_for(std::max(1, threads), threads, [&](int64_t worker) {
+    int64_t labelled = 0;
+    const auto label = [&] {
+      const int64_t first = hop.out[labelled * kChunk], end = hop.out[std::min(hop.count, ++labelled * kChunk)];
+      labels.add(hop.picked + first, end - first, local + first);
+    };
+    for (int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) {
+      sample_chunk(hop, chunk);
+      ready[chunk].store(true, std::memory_order_release);
+      while (worker == 0 && labelled < chunks && ready[labelled].load(std::memory_order_acquire)) label();
+    }
+    while (worker == 0 && labelled < chunks) {
+      while (!ready[labelled].load(std::memory_order_acquire)) std::this_thread::yield();
+      label();
+    }
+  });
+  return labels.size();
+}
+
+#define INSTANTIATE(I)                                                                                    \
+  template int64_t sample_counts(const int64_t*, const I*, int64_t, int64_t, bool, bool, int64_t*);        \
+  template void sample_rows(const Hop<I>&, int);                                                           \
+  template int64_t sample_block(const Hop<I>&, int64_t, I*, I*, I*, int);                                  \
+  template int64_t relabel(const I*, int64_t, const I*, int64_t, int64_t, I*, I*, I*);
 INSTANTIATE(int32_t)
 INSTANTIATE(int64_t)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from weft.kernels import native, use
-from weft.kernels.sampling import ALL, relabel, sample_rows
+from weft.kernels.sampling import ALL, relabel, sample_block, sample_rows
 
 
 def csr(n: int, seed: int, index: torch.dtype = torch.int32) -> tuple[Tensor, Tensor]:
@@ -119,9 +119,9 @@ def test_full_neighbourhoods_are_the_rows_themselves():
 @settings(max_examples=60, deadline=None)
 def test_relabelling_names_each_source_once_targets_first(targets, picked):
     seeds, neighbours = torch.tensor(targets, dtype=torch.int32), torch.tensor(picked, dtype=torch.int32)
-    place = torch.full((21,), -1, dtype=torch.int32)
+    place = torch.zeros(22, dtype=torch.int32)
+    relabel(torch.tensor([9, 0, 4]), torch.tensor([4, 20], dtype=torch.int32), place)  # an earlier use
     sources, local = relabel(seeds, neighbours, place)
-    assert bool((place == -1).all())
     assert sources[: len(targets)].tolist() == targets
     assert len(set(sources.tolist())) == sources.numel()
     assert sources[local.long()].tolist() == picked
@@ -131,9 +131,77 @@ def test_relabelling_names_each_source_once_targets_first(targets, picked):
     assert torch.equal(again[1], local)
 
 
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_numbers_that_run_out_begin_anew(index):
+    """Numbers count on from use to use: the second use here still finds room, the third does not."""
+    largest = torch.iinfo(index).max
+    place = torch.zeros(8, dtype=index)
+    targets, neighbours = torch.tensor([5, 1]).to(index), torch.tensor([6, 1, 6]).to(index)
+    place[-1], place[6] = largest - 8, largest - 8
+    given = []
+    for _ in range(3):
+        sources, local = relabel(targets, neighbours, place)
+        assert sources.tolist() == [5, 1, 6]
+        assert local.tolist() == [2, 1, 2]
+        given.append(int(place[-1]))
+    assert given == [largest - 5, largest - 2, 3]
+
+
+@given(
+    n=st.integers(1, 40), seed=st.integers(0, 5), fanout=st.sampled_from([ALL, 0, 1, 3, 10, 70]),
+    replace=st.booleans(), loops=st.booleans(), key=st.integers(0, 2**64 - 1),
+    index=st.sampled_from([torch.int32, torch.int64]),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_a_block_is_rows_picked_and_relabelled(n, seed, fanout, replace, loops, key, index):
+    indptr, indices = csr(n, seed, index)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    place = torch.zeros(n + 1, dtype=index)
+    for targets in (order[: n // 2], order):
+        picked, sources, local = sample_block(
+            indptr, indices, targets, fanout, key, place, replace, loops, want_arcs=True
+        )
+        with use("torch"):
+            apart = sample_rows(
+                indptr, indices, targets, targets, fanout, key, replace, loops, want_arcs=True
+            )
+            labels = relabel(targets, apart.neighbours, place)
+            together = sample_block(indptr, indices, targets, fanout, key, place, replace, loops)
+        assert torch.equal(picked.indptr, apart.indptr)
+        assert torch.equal(picked.neighbours, apart.neighbours)
+        assert picked.arcs is not None
+        assert apart.arcs is not None
+        assert torch.equal(picked.arcs, apart.arcs)
+        for ours, theirs, again in zip((sources, local), labels, together[1:], strict=True):
+            assert torch.equal(ours, theirs)
+            assert torch.equal(ours, again)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_a_block_is_the_same_on_any_number_of_threads(threads):
+    n = 3000
+    indptr, indices = csr(n, 3)
+    targets, place = torch.randperm(n, generator=torch.Generator().manual_seed(1)), torch.zeros(n + 1).int()
+    alone, sources, local = sample_block(indptr, indices, targets, 9, 5, torch.zeros(n + 1).int())
+    assert alone.neighbours.numel() > 10_000  # enough work for threads
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(20):
+            picked, *labels = sample_block(indptr, indices, targets, 9, 5, place)
+            assert torch.equal(picked.neighbours, alone.neighbours)
+            assert torch.equal(labels[0], sources)
+            assert torch.equal(labels[1], local)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_wrong_fanout_is_refused():
+    none = torch.tensor([], dtype=torch.int32)
     with pytest.raises(ValueError, match="a fan-out is 0 or more"):
-        sample_rows(torch.tensor([0]), torch.tensor([], dtype=torch.int32), *[torch.tensor([])] * 2, -2, 0)
+        sample_rows(torch.tensor([0]), none, none, none, -2, 0)
+    with pytest.raises(ValueError, match="a fan-out is 0 or more"):
+        sample_block(torch.tensor([0]), none, none, -2, 0, torch.zeros(1).int())
 
 
 def test_the_extension_is_what_was_tested():

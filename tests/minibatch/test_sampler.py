@@ -185,7 +185,7 @@ def test_a_share_without_owners_is_refused():
 def test_a_batch_whose_input_somebody_else_picks_ends_with_targets_alone():
     sampler = Sampler(Topology.read(directed(), EVERY["mean"]), [4, 3, 2], seed=5)
     seeds = torch.tensor([2, 50, 7])
-    whole, bare = (sampler.blocks(seeds, 3, pick_input) for pick_input in (True, False))
+    whole, bare = (sampler.blocks(seeds, 3, upto) for upto in ("labels", "targets"))
     for ours, theirs in zip(bare[1:], whole[1:], strict=True):
         assert torch.equal(ours.neighbours, theirs.neighbours)
     assert whole[0].arcs > 0 == bare[0].arcs

@@ -81,7 +81,7 @@ def bench_sample(
     # Several batches a turn: each contender finds its own data in the caches, as a loader would.
     def weft() -> None:
         for _ in range(_TURN):
-            _ = ours.blocks(next(batches), next(steps))[0].sources
+            ours.blocks(next(batches), next(steps))
 
     def numpy() -> None:
         for _ in range(_TURN):

@@ -10,7 +10,7 @@ from .meter import Meter
 from .move import Move
 from .native import use
 from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
-from .sampling import relabel, sample_rows
+from .sampling import relabel, sample_block, sample_rows
 from .sddmm import sddmm
 from .spmm import spmm
 
@@ -36,6 +36,7 @@ __all__ = [
     "relabel",
     "relu_dropout_",
     "row_products",
+    "sample_block",
     "sample_rows",
     "scatter_add",
     "sddmm",

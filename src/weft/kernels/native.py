@@ -61,7 +61,7 @@ def served(*tensors: Tensor | None) -> bool:
     """Whether the C++ kernels take these tensors."""
     if extension is None or _backend.get() == "torch":
         return False
-    return all(t is None or (t.device.type == "cpu" and t.dtype in _SUFFIX) for t in tensors)
+    return all(t is None or (t.is_cpu and t.dtype in _SUFFIX) for t in tensors)
 
 
 def kernel(name: str, *typed: Tensor) -> Callable[..., Any]:

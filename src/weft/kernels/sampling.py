@@ -49,24 +49,72 @@ def sample_rows(
     >>> sample_rows(indptr, indices, both, both, 2, key=0).indptr.tolist()
     [0, 2, 2]
     """
-    if fanout < ALL:
-        raise ValueError(f"a fan-out is 0 or more, or {ALL} for all neighbours, not {fanout}")
-    rows, vertices = rows.to(indices.dtype).contiguous(), vertices.to(indices.dtype).contiguous()
+    _check(fanout)
+    rows, vertices = _typed(rows, indices), _typed(vertices, indices)
     if not native.served(indices, rows):
         return _reference(indptr, indices, rows, vertices, fanout, key, replace, loops, want_arcs)
-    m = rows.numel()
-    begins = torch.empty(m + 1, dtype=torch.int64)
-    native.kernel("sample_counts", indices)(
-        native.address(indptr), native.address(rows), m, fanout, replace, loops, native.address(begins)
-    )
-    total = int(begins[-1])
+    begins, total = _begins(indptr, indices, rows, fanout, replace, loops)
     neighbours = torch.empty(total, dtype=indices.dtype)
     arcs = torch.empty(total, dtype=torch.int64) if want_arcs else None
     native.kernel("sample_rows", indices)(
-        *map(native.address, (indptr, indices, rows, vertices)), m, fanout, replace, loops, key,
+        *map(native.address, (indptr, indices, rows, vertices)), rows.numel(), fanout, replace, loops, key,
         *map(native.address, (begins, neighbours, arcs)), native.threads(16 * total),
     )  # fmt: skip
     return Picked(begins, neighbours, arcs)
+
+
+def sample_block(
+    indptr: Tensor, indices: Tensor, targets: Tensor, fanout: int, key: int, place: Tensor,
+    replace: bool = False, loops: bool = False, want_arcs: bool = False,
+) -> tuple[Picked, Tensor, Tensor]:  # fmt: skip
+    """`sample_rows` of rows that are vertices, and `relabel` of what it picks: (picked, sources, local).
+
+    One worker gives labels while the others still draw.
+
+    >>> indptr, indices = torch.tensor([0, 2, 2, 2]), torch.tensor([2, 1])
+    >>> targets, place = torch.tensor([1, 0]), torch.zeros(4, dtype=torch.int64)
+    >>> picked, sources, local = sample_block(indptr, indices, targets, ALL, 0, place)
+    >>> picked.neighbours.tolist(), sources.tolist(), local.tolist()
+    ([2, 1], [1, 0, 2], [2, 0])
+    """
+    _check(fanout)
+    targets = _typed(targets, indices)
+    if not native.served(indices, targets, place):
+        picked = sample_rows(indptr, indices, targets, targets, fanout, key, replace, loops, want_arcs)
+        return picked, *relabel(targets, picked.neighbours, place)
+    begins, total = _begins(indptr, indices, targets, fanout, replace, loops)
+    neighbours = torch.empty(total, dtype=indices.dtype)
+    local = torch.empty(total, dtype=indices.dtype)
+    sources = torch.empty(targets.numel() + total, dtype=indices.dtype)
+    arcs = torch.empty(total, dtype=torch.int64) if want_arcs else None
+    found = native.kernel("sample_block", indices)(
+        *map(native.address, (indptr, indices, targets)), targets.numel(), fanout, replace, loops, key,
+        *map(native.address, (begins, neighbours, arcs)), place.numel() - 1,
+        *map(native.address, (place, sources, local)), native.threads(16 * total),
+    )  # fmt: skip
+    return Picked(begins, neighbours, arcs), sources[:found], local
+
+
+def _begins(
+    indptr: Tensor, indices: Tensor, rows: Tensor, fanout: int, replace: bool, loops: bool
+) -> tuple[Tensor, int]:
+    """(where each row's picks begin, how many there are in all)."""
+    begins = torch.empty(rows.numel() + 1, dtype=torch.int64)
+    total = native.kernel("sample_counts", indices)(
+        native.address(indptr), native.address(rows), rows.numel(), fanout, replace, loops,
+        native.address(begins),
+    )  # fmt: skip
+    return begins, total
+
+
+def _check(fanout: int) -> None:
+    if fanout < ALL:
+        raise ValueError(f"a fan-out is 0 or more, or {ALL} for all neighbours, not {fanout}")
+
+
+def _typed(x: Tensor, like: Tensor) -> Tensor:
+    """x, contiguous and of the type of `like`. Conversions that do nothing still take time."""
+    return x if x.dtype == like.dtype and x.is_contiguous() else x.to(like.dtype).contiguous()
 
 
 def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,21 +122,21 @@ def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor,
 
         targets     [m]  distinct vertices
         neighbours  [e]
-        place       [n]  scratch of the same type, all -1; it is so again afterwards
+        place       [n + 1]  scratch of the same type, all 0 before its first use
 
-    >>> sources, local = relabel(torch.tensor([4, 2]), torch.tensor([2, 0, 0]), torch.full((5,), -1))
+    >>> sources, local = relabel(torch.tensor([4, 2]), torch.tensor([2, 0, 0]), torch.zeros(6).long())
     >>> sources.tolist(), local.tolist()
     ([4, 2, 0], [1, 2, 2])
     """
-    targets = targets.to(neighbours.dtype).contiguous()
+    targets = _typed(targets, neighbours)
     if native.served(neighbours, place):
         sources = torch.empty(targets.numel() + neighbours.numel(), dtype=neighbours.dtype)
         local = torch.empty_like(neighbours)
         found = native.kernel("relabel", neighbours)(
             native.address(targets), targets.numel(), native.address(neighbours), neighbours.numel(),
-            *map(native.address, (place, sources, local)),
+            place.numel() - 1, *map(native.address, (place, sources, local)),
         )  # fmt: skip
-        return sources[:found].clone(), local
+        return sources[:found], local
     both = torch.cat([targets, neighbours])
     values, inverse = torch.unique(both, return_inverse=True)
     first = torch.full((values.numel(),), both.numel()).scatter_reduce(

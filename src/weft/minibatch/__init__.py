@@ -4,7 +4,7 @@ from .block import Batch, Block
 from .cache import Copies, parse_bytes, plan_copies
 from .feeds import Feed, Flight, Pull, PushPull
 from .pipeline import STALENESS, drive
-from .sampler import Sampler, parse_fanouts, sampled_arcs
+from .sampler import Sampler, Upto, parse_fanouts, sampled_arcs
 from .stack import Stack, fanouts_for
 from .tags import Hop, Tags, register, tags_of
 from .topology import Reads, Topology
@@ -24,6 +24,7 @@ __all__ = [
     "Stack",
     "Tags",
     "Topology",
+    "Upto",
     "drive",
     "fanouts_for",
     "parse_bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +23,7 @@ class Block:
     Each vertex that occurs is a source once, the targets first.
 
     >>> import torch
-    >>> place = torch.full((9,), -1, dtype=torch.int32)
+    >>> place = torch.zeros(10, dtype=torch.int32)
     >>> targets, read = torch.tensor([4, 2], dtype=torch.int32), torch.tensor([2, 7, 7], dtype=torch.int32)
     >>> block = Block(targets, torch.tensor([0, 2, 3]), read, None, False, place)
     >>> block.sources.tolist(), block.local.tolist()
@@ -35,15 +36,17 @@ class Block:
     values: Tensor | None
     mean: bool
     place: Tensor
-    """[n] scratch of the relabelling, shared by all blocks of a sampler; -1 everywhere between two uses."""
+    """[n + 1] scratch of the relabelling, shared by all blocks of a sampler; all 0 at first."""
+    labels: Sequence[Tensor] | None = None
+    """(sources, local), where they are known; else they are found when asked for."""
 
     @property
     def arcs(self) -> int:
         return self.neighbours.numel()
 
     @cached_property
-    def _labels(self) -> tuple[Tensor, Tensor]:
-        return relabel(self.targets, self.neighbours, self.place)
+    def _labels(self) -> Sequence[Tensor]:
+        return self.labels or relabel(self.targets, self.neighbours, self.place)
 
     @property
     def sources(self) -> Tensor:

@@ -30,7 +30,7 @@ from ..comm import Communicator, ledger
 from ..parallel import Fetch, Owners, Volume
 from ..parallel.blocks import even_sizes, starts
 from .block import Batch, Block
-from .sampler import Sampler
+from .sampler import Sampler, Upto
 from .stack import Stack
 from .tags import Hop
 
@@ -54,9 +54,9 @@ class Feed:
     name = ""
 
     @property
-    def picks_input(self) -> bool:
-        """Whether the batch must come with the picks of its input block."""
-        return True
+    def upto(self) -> Upto:
+        """How much of its input's block a batch must come with."""
+        raise NotImplementedError
 
     def __init__(self) -> None:
         self.moved = Volume()
@@ -98,6 +98,10 @@ class Pull(Feed):
         super().__init__()
         self.comm, self.x_own, self.owners = comm, x_own, owners
         self.at_home, self.place_of = at_home, place_of
+
+    @property
+    def upto(self) -> Upto:
+        return "picks" if self.at_home else "labels"
 
     def begin(self, flight: Flight) -> None:
         if self.at_home:
@@ -155,8 +159,8 @@ class PushPull(Feed):
         self.first_column = starts(self.columns)[comm.rank]
 
     @property
-    def picks_input(self) -> bool:
-        return not self.sampler.topology.replicated  # else `begin` picks, for everybody
+    def upto(self) -> Upto:
+        return "targets" if self.sampler.topology.replicated else "picks"  # `begin` picks, for everybody
 
     # *post the block*
 

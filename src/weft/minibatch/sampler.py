@@ -12,6 +12,7 @@ same blocks, on any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,12 +21,14 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError
 from ..graph.guard import check_fits
-from ..kernels import CSR, Stream, sample_rows
+from ..kernels import CSR, Stream, sample_block, sample_rows
 from ..kernels.sampling import ALL, Picked
 from ..parallel import Owners, Volume
 from .block import Block
 from .topology import Topology
 
+Upto = Literal["targets", "picks", "labels"]
+"""How much of a block is wanted: its targets; whom they read as well; and each of those once, as a source."""
 _HOPS = 1000
 """Streams of hops begin here: those of dropout are numbered by the few layers of a model."""
 _MOST = 2**31 - 1
@@ -83,38 +86,55 @@ class Sampler:
             raise ValueError("a share of the topology needs the owners of the rest, and a communicator")
         self.topology, self.fanouts, self.seed, self.replace = topology, list(fanouts), seed, replace
         self.owners, self.comm = owners, comm
-        self._place = torch.full((topology.num_nodes,), -1, dtype=topology.indices.dtype)
+        self._how = {
+            "replace": replace,
+            "loops": topology.reads.loops,
+            "want_arcs": topology.values is not None,
+        }
+        self._place = torch.zeros(topology.num_nodes + 1, dtype=topology.indices.dtype)
         self.moved = Volume()
         """What this rank received in sampling so far, by the formula of `sampling_volume`."""
 
-    def blocks(self, seeds: Tensor, step: int, pick_input: bool = True) -> list[Block]:
-        """The blocks of a batch, that of the input first; without `pick_input` it has targets and no arcs."""
+    def blocks(self, seeds: Tensor, step: int, upto: Upto = "labels") -> list[Block]:
+        """The blocks of a batch, that of the input first, which is made up to what is wanted of it.
+
+        One of picks finds its sources when asked; one of targets has no arcs.
+        """
         frontier = seeds.to(self.topology.indices.dtype)
         found: list[Block] = []
         for hop in range(len(self.fanouts) - 1):
-            found.append(self.hop(frontier, step, hop))
+            found.append(self.hop(frontier, step, hop, label=True))
             frontier = found[-1].sources
-        if pick_input:
-            found.append(self.hop(frontier, step, len(self.fanouts) - 1))
+        if upto != "targets":
+            found.append(self.hop(frontier, step, len(self.fanouts) - 1, label=upto == "labels"))
         else:
             none = torch.zeros(frontier.numel() + 1, dtype=torch.int64)
             found.append(self.block(frontier, none, frontier[:0], None))
         return found[::-1]
 
-    def hop(self, frontier: Tensor, step: int, hop: int) -> Block:
-        """One hop; `hop` 0 is next to the seeds."""
+    def hop(self, frontier: Tensor, step: int, hop: int, label: bool = False) -> Block:
+        """One hop; `hop` 0 is next to the seeds. With `label` the sources are found in the same pass."""
         key = Stream(self.seed, step, _HOPS + hop).key
-        fanout = self.fanouts[hop]
-        if self.topology.replicated:
-            picked, values = self._pick(frontier, frontier, fanout, key)
-        else:
+        fanout, own, labels = self.fanouts[hop], self.topology, None
+        if not own.replicated:
             picked, values = self._ask(frontier, fanout, key)
-        return self.block(frontier, picked.indptr, picked.neighbours, values)
+        elif label:
+            self._check(frontier, fanout)
+            picked, *labels = sample_block(
+                own.indptr, own.indices, frontier, fanout, key, self._place, **self._how
+            )
+            values = self._values(frontier, picked)
+        else:
+            picked, values = self._pick(frontier, frontier, fanout, key)
+        return self.block(frontier, picked.indptr, picked.neighbours, values, labels)
 
-    def block(self, targets: Tensor, indptr: Tensor, neighbours: Tensor, values: Tensor | None) -> Block:
+    def block(
+        self, targets: Tensor, indptr: Tensor, neighbours: Tensor, values: Tensor | None,
+        labels: Sequence[Tensor] | None = None,
+    ) -> Block:  # fmt: skip
         """A block of arcs that somebody picked with a sampler like this one."""
         mean = self.topology.reads.how == "mean" and values is None
-        return Block(targets, indptr, neighbours, values, mean, self._place)
+        return Block(targets, indptr, neighbours, values, mean, self._place, labels)
 
     @property
     def with_values(self) -> bool:
@@ -125,15 +145,20 @@ class Sampler:
 
     def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
         """Sample rows that are at hand, with the entries of the matrix."""
-        own, reads = self.topology, self.topology.reads
+        self._check(rows, fanout)
+        own = self.topology
+        picked = sample_rows(own.indptr, own.indices, rows, vertices, fanout, key, **self._how)
+        return picked, self._values(rows, picked)
+
+    def _check(self, rows: Tensor, fanout: int) -> None:
         if self.replace and fanout > 0:  # else there are no more picks than arcs
-            check_fits(12 * fanout * rows.numel(), f"{fanout:,} draws for each of {rows.numel():,} vertices")
-        picked = sample_rows(
-            own.indptr, own.indices, rows, vertices, fanout, key, self.replace, reads.loops,
-            want_arcs=own.values is not None,
-        )  # fmt: skip
+            check_fits(16 * fanout * rows.numel(), f"{fanout:,} draws for each of {rows.numel():,} vertices")
+
+    def _values(self, rows: Tensor, picked: Picked) -> Tensor | None:
+        """The entries of the matrix at what was picked from `rows`, where the layer reads them."""
         if not self.with_values:
-            return picked, None
+            return None
+        own, reads = self.topology, self.topology.reads
         rows, count = rows.long(), picked.indptr.diff()
         if own.values is None:
             values = torch.ones(picked.neighbours.numel(), dtype=own.dtype)
@@ -148,7 +173,7 @@ class Sampler:
             values = values * torch.repeat_interleave(scale, count)
         if reads.loops and own.loops is not None:
             values[picked.indptr[:-1]] = own.loops[rows]
-        return picked, values
+        return values
 
     def _ask(self, frontier: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
         """*group the frontier by owner; frontier: ids go; sample there; sample, weights: picks come back*"""

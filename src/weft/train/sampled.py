@@ -25,6 +25,7 @@ from ..minibatch import (
     Sampler,
     Stack,
     Topology,
+    Upto,
     drive,
     fanouts_for,
     parse_bytes,
@@ -239,13 +240,13 @@ class SampledTrainer(Trainer):
     def num_batches(self) -> int:
         return -(-self.train_ids.numel() // self.batch_size)
 
-    def batch(self, epoch: int, number: int, order: Tensor | None = None, pick_input: bool = True) -> Batch:
+    def batch(self, epoch: int, number: int, order: Tensor | None = None, upto: Upto = "labels") -> Batch:
         """A batch of an epoch: this rank's share of it, with its blocks."""
         order = self.order(epoch) if order is None else order
         part = order[number * self.batch_size : (number + 1) * self.batch_size]
         seeds = self.train_ids[part[self._is_own[part]]]
         step = (epoch - 1) * self.num_batches + number
-        return Batch(step, seeds, part.numel(), self.sampler.blocks(seeds, step, pick_input))
+        return Batch(step, seeds, part.numel(), self.sampler.blocks(seeds, step, upto))
 
     def order(self, epoch: int) -> Tensor:
         """The training vertices of an epoch, shuffled; the same on every rank."""
@@ -257,7 +258,7 @@ class SampledTrainer(Trainer):
         order = self.order(epoch)
         live.model.train()
         for number in range(min(self.num_batches, most or self.num_batches)):
-            batch = self.batch(epoch, number, order, feed.picks_input)
+            batch = self.batch(epoch, number, order, feed.upto)
             stack = live
             if self._stash:
                 stack = self._stash[number % len(self._stash)]
