@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .function import Function
 from .memory import empty
 
 _WORD = 0xFFFFFFFF
@@ -125,7 +126,7 @@ def _apply(x: Tensor, y: Tensor, relu: bool, p: float, key: int, rows: Tensor | 
     return y.copy_(scaled)
 
 
-class _Dropout(torch.autograd.Function):
+class _Dropout(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float, key: int, rows: Tensor | None, first: int) -> Tensor:
         ctx.mask = p, key, rows, first
@@ -138,7 +139,7 @@ class _Dropout(torch.autograd.Function):
         return _apply(dy, empty(*dy.shape, like=dy), False, *ctx.mask), None, None, None, None
 
 
-class _ReluDropout(torch.autograd.Function):
+class _ReluDropout(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float, key: int, rows: Tensor | None, first: int) -> Tensor:
         ctx.mark_dirty(x)

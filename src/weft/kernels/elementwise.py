@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import native
 from .csr import CSR
+from .function import Function
 from .memory import empty
 from .sddmm import sddmm_heads
 
@@ -22,7 +23,7 @@ def add_bias(x: Tensor, bias: Tensor) -> Tensor:
     return _AddBias.apply(x, bias)
 
 
-class _AddBias(torch.autograd.Function):
+class _AddBias(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
         return torch.add(x.detach(), bias.detach(), out=empty(*x.shape, like=x))
@@ -41,7 +42,7 @@ def elu_(x: Tensor) -> Tensor:
     return _Elu.apply(x)
 
 
-class _Elu(torch.autograd.Function):
+class _Elu(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.mark_dirty(x)
@@ -80,7 +81,7 @@ def norms(x: Tensor, heads: int = 1) -> Tensor:
     return _Norms.apply(x, heads)
 
 
-class _Norms(torch.autograd.Function):
+class _Norms(Function):
     """forward |x|, backward dx = x · d|x| / |x|."""
 
     @staticmethod

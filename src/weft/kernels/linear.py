@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .function import Function
 from .memory import empty
 from .meter import metered
 
@@ -60,7 +61,7 @@ def _outer(h: Tensor, dy: Tensor) -> Tensor:
     return (dy.t() @ h).t() if 4 * dy.shape[1] < h.shape[1] else h.t() @ dy
 
 
-class _Pair(torch.autograd.Function):
+class _Pair(Function):
     @staticmethod
     @metered("dense")
     def forward(
@@ -82,7 +83,7 @@ class _Pair(torch.autograd.Function):
         return dh, _outer(h, dy1), db, _outer(h, dy2)
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(Function):
     @staticmethod
     @metered("dense")
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor | None) -> Tensor:

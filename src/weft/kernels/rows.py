@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import native
 from .csr import CSR
+from .function import Function
 from .memory import empty
 from .spmm import multiply
 
@@ -127,7 +128,7 @@ def _sum_rows(src: Tensor, index: Tensor, rows: int) -> Tensor:
     return multiply(picks.T, src.contiguous(), None)
 
 
-class _Gather(torch.autograd.Function):
+class _Gather(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, distinct: bool) -> Tensor:
         ctx.rows, ctx.distinct = x.shape[0], distinct
@@ -143,7 +144,7 @@ class _Gather(torch.autograd.Function):
         return add_rows_(dx, index, dy), None, None
 
 
-class _Scatter(torch.autograd.Function):
+class _Scatter(Function):
     @staticmethod
     def forward(ctx: Any, src: Tensor, index: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(index)

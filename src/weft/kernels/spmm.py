@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import unknown
 from . import native
 from .csr import CSR
+from .function import Function
 from .memory import empty
 from .meter import metered
 from .sddmm import sddmm
@@ -80,7 +81,7 @@ def multiply(
     return out.add_(y) if accumulate else out.copy_(y)
 
 
-class _Sum(torch.autograd.Function):
+class _Sum(Function):
     """forward y = S A x, backward dx = Aᵀ S dy; S = 1/entries of the row for the mean, else 1."""
 
     @staticmethod
@@ -138,7 +139,7 @@ def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[T
     return y, torch.where(arg == none, -1, arg).to(a.indices.dtype)
 
 
-class _Extremum(torch.autograd.Function):
+class _Extremum(Function):
     """forward y = max or min over j of a_ij x[j]; backward: to the arc that won, per column."""
 
     @staticmethod

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator, ledger
+from ..kernels.function import Function
 from ..parallel import Fetch, Owners, Volume
 from ..parallel.blocks import even_sizes, starts
 from .block import Batch, Block
@@ -126,7 +127,7 @@ class Pull(Feed):
         flight.state.clear()
 
 
-class _Sum(torch.autograd.Function):
+class _Sum(Function):
     """S = Σ_p s_p on every rank; backward: the sum of everybody's gradients, as everybody used S."""
 
     @staticmethod

@@ -35,6 +35,7 @@ from ..kernels.attention import (
     log_sum,
     weigh,
 )  # fmt: skip
+from ..kernels.function import Function
 from ..kernels.memory import empty
 from ..kernels.sddmm import sddmm_heads
 from .edges import add_columns_of, add_rows_of
@@ -89,7 +90,7 @@ def cut(plan: Plan, how: Attention, row: Tensor, column: Tensor, x: Tensor, gain
     return Operands(columns.split(row), x_cut if column is x else columns.split(column), x_cut, gain)
 
 
-class Attend(torch.autograd.Function):
+class Attend(Function):
     """forward y = Ψ x; backward: gradients of both sides of the scores, of the gain and of x."""
 
     @staticmethod
@@ -115,7 +116,7 @@ class Attend(torch.autograd.Function):
         return *found, None, None
 
 
-class SelfAttend(torch.autograd.Function):
+class SelfAttend(Function):
     """`Attend` where one rank has all of a symmetric A and scores are dot products of x with itself.
 
         s_ij = row_gain_i gain_j ⟨x_i, x_j⟩     y = Ψ x

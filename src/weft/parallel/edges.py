@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..kernels import CSR
 from ..kernels.attention import Drop, weigh
+from ..kernels.function import Function
 from ..kernels.sddmm import sddmm_heads
 from ..kernels.spmm import extremum_backward, multiply
 from .exchange import add_up, gather_together
@@ -80,7 +81,7 @@ def arcs_to_columns(plan: Plan, e: Tensor) -> Tensor:
     return plan.columns.own(total)
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(Function):
     """A linear map and its transpose, as two functions of (plan, tensor)."""
 
     @staticmethod
@@ -105,7 +106,7 @@ def sum_arcs(plan: Plan, e: Tensor) -> Tensor:
     return _Linear.apply(e, plan, arcs_to_rows, rows_to_arcs)
 
 
-class Dots(torch.autograd.Function):
+class Dots(Function):
     """e[arc,h] = ⟨x[i], y[j]⟩ over the columns of head h; backward: de y and deᵀ x."""
 
     @staticmethod
@@ -147,7 +148,7 @@ class Dots(torch.autograd.Function):
         return plan.columns.join(drow, width), plan.columns.join(dcolumn, width), None, None
 
 
-class Softmax(torch.autograd.Function):
+class Softmax(Function):
     """p = exp(e − max) / Σ exp(e − max) over the arcs of a row; backward de = p ∘ (dp − Σ p ∘ dp)."""
 
     @staticmethod
@@ -199,7 +200,7 @@ def _along_inner(plan: Plan, x: Tensor, combine: Callable[[Tensor, Tensor], Tens
     return plan.whole(merged)
 
 
-class Weigh(torch.autograd.Function):
+class Weigh(Function):
     """y[i,c] = Σ over the row's arcs of e[arc,h] x[j,c]; backward: de = ⟨dy[i], x[j]⟩, dx = eᵀ dy."""
 
     @staticmethod
@@ -243,7 +244,7 @@ class Weigh(torch.autograd.Function):
         return found if wants_e else None, dx, None
 
 
-class WeighExtremum(torch.autograd.Function):
+class WeighExtremum(Function):
     """y[i,c] = max or min over the row's arcs of e[arc] x[j,c]; backward: to the arc that won, per column."""
 
     @staticmethod
@@ -301,7 +302,7 @@ def drop_arcs(plan: Plan, e: Tensor, p: float, key: int) -> Tensor:
     return e * torch.cat(parts)
 
 
-class Number(torch.autograd.Function):
+class Number(Function):
     """A weight among numbers per arc. All ranks of a feature line do the same sum: each takes its share."""
 
     @staticmethod

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..comm import Communicator, Request
 from ..kernels import CSR, add_rows_, gather_rows, pack_rows
+from ..kernels.function import Function
 from .blocks import Blocks
 from .volume import Volume
 
@@ -171,7 +172,7 @@ def fetch_volume(
     return volume
 
 
-class _Pull(torch.autograd.Function):
+class _Pull(Function):
     """Rows of x_own to those who asked for them; backward the same way back."""
 
     @staticmethod

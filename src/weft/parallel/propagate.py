@@ -24,6 +24,7 @@ from torch import Tensor
 from ..comm import Communicator
 from ..comm.ledger import Traffic, all_gather
 from ..kernels import CSR
+from ..kernels.function import Function
 from ..kernels.memory import empty
 from ..kernels.spmm import extremum, extremum_backward, multiply
 from .blocks import Blocks, even_sizes, starts
@@ -250,7 +251,7 @@ def _take_better(
         own[0][at], own[1][at] = value, winner
 
 
-class Propagate(torch.autograd.Function):
+class Propagate(Function):
     """forward y = A h, backward dh = Aᵀ dy."""
 
     @staticmethod
@@ -263,7 +264,7 @@ class Propagate(torch.autograd.Function):
         return ctx.plan.backward(grads[0].contiguous()), None
 
 
-class PropagateExtremum(torch.autograd.Function):
+class PropagateExtremum(Function):
     """forward y = max or min of the neighbours; backward: to the winner, per column."""
 
     @staticmethod
