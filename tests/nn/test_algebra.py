@@ -335,6 +335,8 @@ V = rep(torch.ones(N))
         (lambda: V @ torch.ones(N, 2), "a product with it would need the whole n×n matrix"),
         (lambda: torch.ones(2, N) @ V, "a product with it would need the whole n×n matrix"),
         (lambda: V @ V, "a product with it would need the whole n×n matrix"),
+        (lambda: tall(torch.ones(N, 2)) @ torch.ones(N, 2).T, r"X @ h\.T of a plain h would need the whole"),
+        (lambda: tall(torch.ones(N, 1)) @ torch.ones(N, 1).T, r"X @ h\.T of a plain h would need the whole"),
         (lambda: V + torch.ones(N, 2), r"a tensor \(13, 2\) is no number per entry. Use rep\(u\)"),
         (lambda: V + tall(torch.ones(N, 2)), "H itself is n×w"),
         (lambda: S() + S(), "two different matrices. Sample both at"),
@@ -479,3 +481,8 @@ def test_masked_scores_count_nothing_wherever_they_stand(backend):
     with native.use(backend):
         nothing = softmax(A * (rep(u) + rep(torch.full((n,), -torch.inf)).T)) @ x
     assert bool((nothing == 0).all())
+
+
+def test_a_weight_with_a_column_for_every_vertex_is_a_weight():
+    h, weight = torch.randn(N, 4), torch.randn(N, 4).T.contiguous()
+    assert torch.equal((tall(h) @ weight).value, h @ weight)

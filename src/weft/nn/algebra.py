@@ -285,6 +285,14 @@ class Tall:
                     f"{x.heads} and {tuple(y.value.shape)} with {y.heads}"
                 )
             return Virtual(_Dot(x.value, y.value, x.heads))
+        rows, inner = self.value.shape
+        # A weight that happens to have as many columns as there are vertices lies in memory row by row.
+        turned = isinstance(other, Tensor) and (inner == 1 or not other.is_contiguous())
+        if turned and other.shape == (inner, rows) and rows > 1:
+            raise TypeError(
+                "X @ h.T of a plain h would need the whole n×n matrix. Write X @ tall(h).T, or, where it is "
+                "a weight, X @ w.contiguous()."
+            )
         return Tall(self.value @ other, self.heads)
 
     def __rmatmul__(self, other: Any) -> Any:
