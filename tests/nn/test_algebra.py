@@ -208,13 +208,16 @@ def test_every_expression_is_the_dense_one(entry, heads, weighted):
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("heads", [1, HEADS])
 @pytest.mark.parametrize("reduce", ["max", "min"])
 @pytest.mark.parametrize("entry", ["rep T", "additive", "dot and vectors mixed"])
-def test_the_largest_and_smallest_product_wins(entry, reduce, weighted):
+def test_the_largest_and_smallest_product_wins(entry, reduce, heads, weighted):
     A, a, there = matrix(weighted)
     virtual, truth = ENTRIES[entry]
-    d, p = Dense(a, there), leaves(1)
-    check(aggregate(A * virtual(p, 1), p["x"], reduce), d.aggregate(d * truth(p, 1), p["x"], reduce), p)
+    d, p = Dense(a, there), leaves(heads)
+    check(
+        aggregate(A * virtual(p, heads), p["x"], reduce), d.aggregate(d * truth(p, heads), p["x"], reduce), p
+    )
 
 
 def test_sampled_matrices_go_together_at_one_a():
@@ -366,7 +369,7 @@ def S(heads: int = 1) -> Sampled:
         (lambda: dropout(S(), 1.0, STREAM), r"dropout must lie in \[0, 1\), not 1.0"),
         (lambda: aggregate(S(), torch.ones(N, 2), "median"), "median"),
         (lambda: torch.tanh(S(heads=3)) @ torch.ones(N, 4), "3 heads, which do not"),
-        (lambda: aggregate(S(heads=2), torch.ones(N, 4), "max"), "one number an arc, these arcs have 2"),
+        (lambda: aggregate(S(heads=3), torch.ones(N, 4), "max"), "3 heads, which do not"),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit_are_named(what, message):

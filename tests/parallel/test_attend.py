@@ -46,9 +46,7 @@ EXPRESSIONS = {
     "dot, keys are values": lambda A, p, h: softmax(A * (p["y"] @ tall(p["x"], h).T)) @ p["x"],
     "cosine": cosine,
     "generic": generic,
-    "max": lambda A, p, h: aggregate(
-        A * torch.sigmoid(rep(p["u"][:, :1]) + rep(p["v"][:, :1]).T), p["x"], "max"
-    ),
+    "max": lambda A, p, h: aggregate(A * torch.sigmoid(rep(p["u"]) + rep(p["v"]).T), p["x"], "max"),
     "mean": lambda A, p, h: aggregate(A * torch.sigmoid(rep(p["u"]) - rep(p["v"]).T), p["x"], "mean"),
     "sum": lambda A, p, h: (
         p["x"] * sum(A * torch.exp(rep(p["u"]) * rep(p["v"]).T)).repeat_interleave(WIDTH, 1)

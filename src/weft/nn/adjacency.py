@@ -102,8 +102,11 @@ class Tally:
         return e * 1
 
     def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
-        kind = "weigh extremum" if reduce in ("max", "min") else "weigh"
-        self._note(kind, x.shape[1], e, x, heads=e.shape[1])
+        if reduce in ("max", "min"):  # a head at a time
+            for s, part in zip(e.split(1, 1), x.split(x.shape[1] // e.shape[1], 1), strict=True):
+                self._note("weigh extremum", part.shape[1], s, part)
+        else:
+            self._note("weigh", x.shape[1], e, x, heads=e.shape[1])
         return x + e.sum()
 
     def drop_arcs(self, e: Tensor, p: float, stream: Any) -> Tensor:

@@ -263,7 +263,9 @@ class DistributedGraph:
         self._check({}, {"x": x})
         e = e.to(x.dtype)
         if reduce in ("max", "min"):
-            return edges.WeighExtremum.apply(e, x, self.plan, reduce == "max")
+            by_head = zip(e.split(1, 1), x.split(x.shape[1] // e.shape[1], 1), strict=True)
+            best = [edges.WeighExtremum.apply(s, part, self.plan, reduce == "max") for s, part in by_head]
+            return best[0] if len(best) == 1 else torch.cat(best, 1)
         if reduce not in ("sum", "mean"):
             raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
         y = edges.Weigh.apply(e, x, self.plan)
