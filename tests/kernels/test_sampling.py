@@ -115,6 +115,32 @@ def test_full_neighbourhoods_are_the_rows_themselves():
     assert torch.equal(picked.neighbours, indices)
 
 
+@given(targets=st.lists(st.integers(0, 20)), picked=st.lists(st.integers(0, 20)))
+@settings(max_examples=60, deadline=None)
+def test_both_kernels_label_alike_where_targets_come_twice(targets, picked):
+    seeds, neighbours = torch.tensor(targets, dtype=torch.int32), torch.tensor(picked, dtype=torch.int32)
+    place = torch.zeros(22, dtype=torch.int32)
+    sources, local = relabel(seeds, neighbours, place)
+    assert sources[: len(targets)].tolist() == targets
+    assert sources[local.long()].tolist() == picked
+    with use("torch"):
+        again = relabel(seeds, neighbours, place)
+    assert torch.equal(again[0], sources)
+    assert torch.equal(again[1], local)
+
+
+@pytest.mark.parametrize(
+    "place", [torch.zeros(4), torch.zeros(4).long(), torch.zeros(0).int(), torch.zeros(3).int()]
+)
+def test_scratch_of_another_type_or_size_is_refused(place):
+    indptr, indices, targets = torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2]).int(), torch.tensor([0])
+    with pytest.raises(ValueError, match=r"place is torch\.\w+ \(\d,\), not torch\.int32 \[4\]"):
+        sample_block(indptr, indices, targets, 1, 0, place)
+    if place.dtype != torch.int32 or not place.numel():
+        with pytest.raises(ValueError, match=r"not torch\.int32 \[n \+ 1\]"):
+            relabel(targets, indices, place)
+
+
 @given(targets=st.lists(st.integers(0, 20), unique=True), picked=st.lists(st.integers(0, 20)))
 @settings(max_examples=60, deadline=None)
 def test_relabelling_names_each_source_once_targets_first(targets, picked):

@@ -487,5 +487,13 @@ def test_masked_scores_count_nothing_wherever_they_stand(backend):
 
 
 def test_a_weight_with_a_column_for_every_vertex_is_a_weight():
-    h, weight = torch.randn(N, 4), torch.randn(N, 4).T.contiguous()
-    assert torch.equal((tall(h) @ weight).value, h @ weight)
+    h, linear, thin = torch.randn(N, 4), torch.nn.Linear(4, N), torch.randn(1, N)
+    for weight in (linear.weight.T, linear.weight.detach().T.contiguous()):
+        assert torch.allclose((tall(h) @ weight).value, h @ weight)
+    with torch.no_grad():
+        assert torch.allclose((tall(h) @ linear.weight.T).value, h @ linear.weight.T)
+    assert torch.equal((tall(h[:, :1]) @ thin).value, h[:, :1] @ thin)
+
+
+def test_nothing_wide_has_a_largest_product_too():
+    assert aggregate(S(heads=2), torch.ones(N, 0), "max").shape == (N, 0)

@@ -13,6 +13,7 @@ from torch import Tensor
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, load, split, write_store
+from weft.kernels import native
 from weft.minibatch import STALENESS, parse_bytes
 from weft.train import Trainer
 from weft.train.sampled import SampledTrainer
@@ -57,6 +58,14 @@ def test_more_ranks_than_features_leaves_some_without_a_column():
     alone = observe(None, small(), settings("sage"))
     for ours in run_ranks(observe, 11, "threads", small(), settings("sage", batch__feed="push-pull")):
         compare(ours, alone, "11 ranks, 8 features")
+
+
+def test_targets_of_two_ranks_may_be_one_vertex_without_the_native_kernels_too(monkeypatch):
+    """Push-pull of attention labels the blocks of all ranks, one below the other."""
+    monkeypatch.setattr(native, "extension", None)
+    alone = observe(None, small(), settings("gat"))
+    for ours in run_ranks(observe, 2, "threads", small(), settings("gat", batch__feed="push-pull")):
+        compare(ours, alone, "torch's kernels")
 
 
 def test_any_partition_places_rows_and_seeds(tmp_path):

@@ -79,6 +79,10 @@ def sample_block(
     """
     _check(fanout)
     targets = _typed(targets, indices)
+    if place.dtype != indices.dtype or place.numel() != indptr.numel():
+        raise ValueError(
+            f"place is {place.dtype} {tuple(place.shape)}, not {indices.dtype} [{indptr.numel()}]"
+        )
     if not native.served(indices, targets, place):
         picked = sample_rows(indptr, indices, targets, targets, fanout, key, replace, loops, want_arcs)
         return picked, *relabel(targets, picked.neighbours, place)
@@ -120,7 +124,7 @@ def _typed(x: Tensor, like: Tensor) -> Tensor:
 def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
     """(sources, local): every vertex once, the targets first; `sources[local] == neighbours`.
 
-        targets     [m]  distinct vertices
+        targets     [m]  vertices; of one that comes twice, `local` names the last place
         neighbours  [e]
         place       [n + 1]  scratch of the same type, all 0 before its first use
 
@@ -129,6 +133,8 @@ def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor,
     ([4, 2, 0], [1, 2, 2])
     """
     targets = _typed(targets, neighbours)
+    if place.dtype != neighbours.dtype or not place.numel():
+        raise ValueError(f"place is {place.dtype} {tuple(place.shape)}, not {neighbours.dtype} [n + 1]")
     if native.served(neighbours, place):
         sources = torch.empty(targets.numel() + neighbours.numel(), dtype=neighbours.dtype)
         local = torch.empty_like(neighbours)
@@ -137,15 +143,14 @@ def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor,
             place.numel() - 1, *map(native.address, (place, sources, local)),
         )  # fmt: skip
         return sources[:found], local
-    both = torch.cat([targets, neighbours])
-    values, inverse = torch.unique(both, return_inverse=True)
-    first = torch.full((values.numel(),), both.numel()).scatter_reduce(
-        0, inverse, torch.arange(both.numel()), "amin"
-    )
-    order = torch.argsort(first)
-    position = torch.empty_like(order)
-    position[order] = torch.arange(order.numel())
-    return values[order], position[inverse[targets.numel() :]].to(neighbours.dtype)
+    m, e = targets.numel(), neighbours.numel()
+    values, inverse = torch.unique(torch.cat([targets, neighbours]), return_inverse=True)
+    label = torch.full((values.numel(),), -1).scatter_reduce(0, inverse[:m], torch.arange(m), "amax")
+    first = torch.full((values.numel(),), e).scatter_reduce(0, inverse[m:], torch.arange(e), "amin")
+    fresh = (label < 0).nonzero().ravel()
+    fresh = fresh[torch.argsort(first[fresh])]
+    label[fresh] = torch.arange(m, m + fresh.numel())
+    return torch.cat([targets, values[fresh]]), label[inverse[m:]].to(neighbours.dtype)
 
 
 def _reference(

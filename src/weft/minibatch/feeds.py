@@ -161,7 +161,8 @@ class PushPull(Feed):
 
     @property
     def upto(self) -> Upto:
-        return "targets" if self.sampler.topology.replicated else "picks"  # `begin` picks, for everybody
+        # Where every rank has the arcs, `begin` picks, for everybody.
+        return "targets" if self.sampler.topology.replicated else "picks"
 
     # *post the block*
 

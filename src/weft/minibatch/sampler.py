@@ -12,14 +12,14 @@ same blocks, on any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..graph.guard import check_fits
 from ..kernels import CSR, Stream, sample_block, sample_rows
 from ..kernels.sampling import ALL, Picked
@@ -100,6 +100,8 @@ class Sampler:
 
         One of picks finds its sources when asked; one of targets has no arcs.
         """
+        if upto not in get_args(Upto):
+            raise unknown("part of a block", upto, get_args(Upto))
         frontier = seeds.to(self.topology.indices.dtype)
         found: list[Block] = []
         for hop in range(len(self.fanouts) - 1):
@@ -152,7 +154,10 @@ class Sampler:
 
     def _check(self, rows: Tensor, fanout: int) -> None:
         if self.replace and fanout > 0:  # else there are no more picks than arcs
-            check_fits(16 * fanout * rows.numel(), f"{fanout:,} draws for each of {rows.numel():,} vertices")
+            held = 3 * self.topology.indices.element_size() + 8 + self.topology.dtype.itemsize
+            check_fits(
+                held * fanout * rows.numel(), f"{fanout:,} draws for each of {rows.numel():,} vertices"
+            )
 
     def _values(self, rows: Tensor, picked: Picked) -> Tensor | None:
         """The entries of the matrix at what was picked from `rows`, where the layer reads them."""
@@ -252,7 +257,7 @@ def sampled_arcs(
     def arcs_of(seed: int) -> tuple[np.ndarray, np.ndarray]:
         generator = torch.Generator().manual_seed(seed)
         chosen = vertices[torch.randperm(vertices.numel(), generator=generator)[:size]]
-        found = sampler.blocks(chosen, step=seed)
+        found = sampler.blocks(chosen, step=seed, upto="picks")
         rows = [torch.repeat_interleave(b.targets.long(), b.indptr.diff()) for b in found]
         return torch.cat(rows).numpy(), torch.cat([b.neighbours.long() for b in found]).numpy()
 

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 from ..errors import unknown
 from ..kernels import CSR, Stream, norms
@@ -285,10 +286,7 @@ class Tall:
                     f"{x.heads} and {tuple(y.value.shape)} with {y.heads}"
                 )
             return Virtual(_Dot(x.value, y.value, x.heads))
-        rows, inner = self.value.shape
-        # A weight that happens to have as many columns as there are vertices lies in memory row by row.
-        turned = isinstance(other, Tensor) and (inner == 1 or not other.is_contiguous())
-        if turned and other.shape == (inner, rows) and rows > 1:
+        if _is_turned(other, self.value.shape):
             raise TypeError(
                 "X @ h.T of a plain h would need the whole n×n matrix. Write X @ tall(h).T, or, where it is "
                 "a weight, X @ w.contiguous()."
@@ -297,6 +295,17 @@ class Tall:
 
     def __rmatmul__(self, other: Any) -> Any:
         return other @ self.value
+
+
+def _is_turned(x: Any, shape: torch.Size) -> bool:
+    """Whether x is hᵀ of a plain h of this shape; a parameter that happens to have it is a weight."""
+    base = x._base if isinstance(x, Tensor) else None
+    return (
+        base is not None
+        and base.shape == shape
+        and x.shape == shape[::-1]
+        and not isinstance(base, Parameter)
+    )
 
 
 class _Transposed:
@@ -342,14 +351,14 @@ class Sampled(_Expression):
         """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
         x = _rows_of(x)
         fused = _recognise(self.A, self.node, x)
-        return self.A.weigh(_even(self.A, self.values(), x), x) if fused is None else fused
+        return self.A.weigh(self.values(), x) if fused is None else fused
 
     def aggregate(self, x: Any, reduce: str = "sum") -> Tensor:
         """⊕ over j of s_ij x[j]: sum, mean, max or min."""
         if reduce == "sum":
             return self @ x
         x = _rows_of(x)
-        return self.A.weigh(_even(self.A, self.values(), x), x, reduce)
+        return self.A.weigh(self.values(), x, reduce)
 
     def __repr__(self) -> str:
         return f"Sampled({_describe(self.node)})"
@@ -361,12 +370,6 @@ def _rows_of(x: Any) -> Tensor:
         what = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"S @ X takes a matrix X [n, w] of floating-point numbers, not {what}")
     return x
-
-
-def _even(A: Any, e: Tensor, x: Tensor) -> Tensor:
-    if x.shape[1] % e.shape[1]:
-        raise ValueError(f"S has {e.shape[1]} heads, which do not divide the {x.shape[1]} columns of X")
-    return e
 
 
 def tall(h: Tensor, heads: int = 1) -> Tall:

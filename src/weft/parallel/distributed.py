@@ -261,10 +261,15 @@ class DistributedGraph:
     def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
         """y[i] = ⊕ over the arcs of row i of e[arc] x[j]. [arcs, heads], [n_own, heads · w] → the latter."""
         self._check({}, {"x": x})
+        if x.shape[1] % e.shape[1]:
+            raise ValueError(f"S has {e.shape[1]} heads, which do not divide the {x.shape[1]} columns of X")
         e = e.to(x.dtype)
         if reduce in ("max", "min"):
-            by_head = zip(e.split(1, 1), x.split(x.shape[1] // e.shape[1], 1), strict=True)
-            best = [edges.WeighExtremum.apply(s, part, self.plan, reduce == "max") for s, part in by_head]
+            parts = x.unflatten(1, (e.shape[1], x.shape[1] // e.shape[1])).unbind(1)
+            best = [
+                edges.WeighExtremum.apply(s, part, self.plan, reduce == "max")
+                for s, part in zip(e.split(1, 1), parts, strict=True)
+            ]
             return best[0] if len(best) == 1 else torch.cat(best, 1)
         if reduce not in ("sum", "mean"):
             raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])

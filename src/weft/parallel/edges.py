@@ -249,6 +249,7 @@ class WeighExtremum(Function):
 
     @staticmethod
     def forward(ctx: Any, e: Tensor, x: Tensor, plan: Plan, largest: bool) -> Tensor:
+        assert e.shape[1] == 1, "one head at a time"
         columns = plan.columns
         cut = columns.split(x.detach().contiguous())
         parts = _per_block(plan, e.detach().contiguous())

@@ -28,7 +28,7 @@ def write_rows(path: Path, rows: Tensor, graph: DistributedGraph, comm: Communic
 
 def read_rows(path: Path, graph: DistributedGraph, width: int) -> Tensor:
     """This rank's rows of a file that `write_rows` made. [n_own, width]"""
-    rows = map_array(path, missing="That run did not end: train again.")
+    rows = map_array(path, missing="That run did not end: train again.", damaged="Train again.")
     if rows.shape != (graph.num_nodes, width) or rows.dtype.kind != "f":
         raise UserError(
             f"{path} holds {'x'.join(map(str, rows.shape))} numbers, this graph and config need "

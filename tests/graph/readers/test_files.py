@@ -1,16 +1,35 @@
-"""Files are opened by many ranks at once, and some are no arrays."""
+"""Opening files: gzip by content, a bound on what comes out, arrays by many ranks at once."""
 
 from __future__ import annotations
 
 import gc
+import gzip
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from weft.errors import UserError
+from weft.graph.readers import files
 from weft.graph.readers.files import map_array
+
+
+def test_gzip_is_known_by_its_first_bytes_not_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(gzip.compress(b"0 1\n"))
+    (tmp_path / "b.txt.gz").write_bytes(b"0 1\n")
+    assert files.read_bytes(tmp_path / "a.txt") == files.read_bytes(tmp_path / "b.txt.gz") == b"0 1\n"
+
+
+def test_a_small_file_that_unpacks_without_end_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    monkeypatch.setattr(files, "machine_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(files, "_CHUNK", 1 << 12)
+    with pytest.raises(UserError, match="unpacks to more than"):
+        files.read_bytes(tmp_path / "bomb.gz")
 
 
 @pytest.fixture
@@ -49,13 +68,46 @@ def test_what_is_assigned_goes_to_the_file(tmp_path):
         map_array(tmp_path / "x.npy")[1] = 6
 
 
-@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00\xff\xff"])
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"no array", b"\x93NUMPY\x01\x00\xff\xff", header("{"), header("-" * 4000 + "1"),
+        header("{'descr': '<i8', 'fortran_order': False, 'shape': (True,)}"),
+        header("{'descr': '<i8', 'fortran_order': False, 'shape': (9e9,)}"),
+        header("{'descr': '<i8', 'fortran_order': False, 'shape': (4611686018427387904,)}"),
+    ],
+)  # fmt: skip
 def test_a_file_that_is_no_array_is_one_line(tmp_path, content):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"x\.npy is not a \.npy array \(.*\)\. Save one") as caught:
         map_array(path)
     assert "\n" not in str(caught.value)
+
+
+def test_any_damaged_byte_of_a_header_is_read_or_refused_in_one_line(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(6))
+    sound = path.read_bytes()
+    refused = []
+    for at in range(70):
+        for value in (0, 1, 39, 40, 255):
+            path.write_bytes(sound[:at] + bytes([value]) + sound[at + 1 :])
+            try:
+                map_array(path)
+            except UserError as error:
+                refused.append(str(error))
+    assert len(refused) > 200
+    assert not any("\n" in message for message in refused)
+
+
+def test_a_folder_is_named_as_one(tmp_path):
+    with pytest.raises(UserError, match="is a folder, not a file"):
+        map_array(tmp_path)
 
 
 def test_objects_are_not_read(tmp_path):

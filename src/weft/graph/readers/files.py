@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+import tokenize
 import zlib
 from pathlib import Path
 
@@ -15,8 +16,14 @@ from weft.graph.guard import machine_bytes
 _CHUNK = 1 << 24
 
 PARSING = threading.Lock()
-"""Held by whoever calls `ast.parse`, as numpy does for the header of an array: in Python before 3.11.9 and
+"""Held by whoever calls `ast.parse`, as numpy does for the header of an array: in Python before 3.11.8 and
 3.12.2 it fails at times where two threads are in it (gh-106905), and ranks may be threads."""
+
+DAMAGED = (
+    ValueError, TypeError, ArithmeticError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError,
+    OSError, EOFError,
+)  # fmt: skip
+"""What numpy raises at a header that is none."""
 
 
 def existing_file(path: str | Path) -> Path:
@@ -35,10 +42,14 @@ def existing_file(path: str | Path) -> Path:
     return path
 
 
-def map_array(path: str | Path, missing: str = "Check the path.", write: bool = False) -> np.ndarray:
+def map_array(
+    path: str | Path, missing: str = "Check the path.", damaged: str = "Save one with numpy.save.",
+    write: bool = False,
+) -> np.ndarray:  # fmt: skip
     """The array of a .npy file, mapped: a damaged header cannot ask for more memory than the file has bytes.
 
         missing   what to do where there is no such file
+        damaged   what to do where it is no such array
         write     whether what is assigned to the array goes to the file
 
     >>> map_array("no/such/file.npy")
@@ -47,13 +58,15 @@ def map_array(path: str | Path, missing: str = "Check the path.", write: bool = 
     weft.errors.UserError: no file no/such/file.npy. Check the path.
     """
     try:
-        with PARSING:
+        with PARSING, np.errstate(over="raise"):
             return np.lib.format.open_memmap(path, "r+" if write else "r")
     except FileNotFoundError:
         raise UserError(f"no file {path}. {missing}") from None
-    except (ValueError, OSError, EOFError, SyntaxError, OverflowError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"{path} is not a .npy array ({reason}). Save one with numpy.save.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder, not a file. Name a file inside.") from None
+    except DAMAGED as error:
+        reason = " ".join(str(error).split()).rstrip(".")[:120]
+        raise UserError(f"{path} is not a .npy array ({reason}). {damaged}") from None
 
 
 def read_bytes(path: str | Path) -> bytes:

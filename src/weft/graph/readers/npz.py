@@ -14,7 +14,7 @@ import torch
 from weft.errors import UserError
 from weft.graph.graph import MASKS, Graph, check_index_pointer
 from weft.graph.guard import about, check_fits
-from weft.graph.readers.files import PARSING, existing_file, stem
+from weft.graph.readers.files import DAMAGED, PARSING, existing_file, stem
 
 
 def read_npz(path: str | Path) -> Graph:
@@ -106,16 +106,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
             }
     except UserError:
         raise
-    except (
-        RuntimeError,
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        ValueError,
-        SyntaxError,
-        NotImplementedError,
-    ) as error:
+    except (*DAMAGED, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{shown} is not a sound npz file ({reason}). Fetch or save it again.") from None
 
