@@ -109,7 +109,7 @@ class _Sum(Function):
 
 @metered("spmm")
 def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[Tensor, Tensor]:
-    """(y, arg): the largest or smallest a_ij x[j] per row and column, and the winner's column j.
+    """(y, arg): the largest or smallest a_ij x[j] per row and column, and its j; of equals the first arc.
 
     y [rows, w], arg [rows, w] of the indices' type; rows without entries give 0 and -1.
     """
@@ -132,11 +132,12 @@ def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[T
     # NaN equals nothing, so it is matched by being NaN.
     best = y[a.row_of]
     wins = (messages == best) | (messages.isnan() & best.isnan())
-    column = a.indices.long()[:, None].expand(-1, width)
-    none = torch.iinfo(torch.int64).max
-    arg = torch.full((rows, width), none, dtype=torch.int64, device=x.device)
-    arg = arg.scatter_reduce(0, row, torch.where(wins, column, none), "amin")
-    return y, torch.where(arg == none, -1, arg).to(a.indices.dtype)
+    # Of equals the first arc of the row wins, whatever its column is called.
+    arc = torch.arange(a.arcs, device=x.device)[:, None].expand(-1, width)
+    first = torch.full((rows, width), a.arcs, dtype=torch.int64, device=x.device)
+    first = first.scatter_reduce(0, row, torch.where(wins, arc, a.arcs), "amin")
+    winner = torch.cat([a.indices, a.indices.new_full((1,), -1)])
+    return y, winner[first]
 
 
 class _Extremum(Function):
