@@ -9,8 +9,30 @@ import hypothesis
 import pytest
 import torch
 
+from weft.kernels import native
+
 hypothesis.settings.register_profile("weft", derandomize=True, deadline=None, database=None, print_blob=False)
 hypothesis.settings.load_profile("weft")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kernels", choices=["auto", "torch"], default="auto",
+        help="torch: everything without the C++ kernels, as on a GPU; what asks for them by name is left out",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--kernels") == "torch":
+        native.extension = None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--kernels") == "torch":
+        chosen = [getattr(item, "callspec", None) for item in items]
+        by_name = {item for item, c in zip(items, chosen, strict=True) if c and "native" in c.params.values()}
+        config.hook.pytest_deselected(items=list(by_name))
+        items[:] = [item for item in items if item not in by_name]
 
 
 @pytest.fixture(autouse=True)

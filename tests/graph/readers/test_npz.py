@@ -103,7 +103,8 @@ def test_missing_arrays_and_pickles_are_refused(put) -> None:
 
 def test_a_damaged_archive_is_one_line(put, tmp_path: Path) -> None:
     raw = put(**PLAIN).read_bytes()
-    locked = raw.replace(b"PK\x01\x02\x2d\x03\x2d\x00\x00", b"PK\x01\x02\x2d\x03\x2d\x00\x01")  # "encrypted"
+    flags = raw.index(b"PK\x01\x02") + 8  # of the first entry in the archive's directory
+    locked = raw[:flags] + b"\x01" + raw[flags + 1 :]  # "encrypted"
     assert locked != raw
     for spoiled in (locked, raw[: len(raw) // 2], b"0 1\n", b"", raw.replace(b"NUMPY", b"DUMMY")):
         (tmp_path / "bad.npz").write_bytes(spoiled)
