@@ -115,29 +115,37 @@ def check_task(task: Task) -> None:
         raise UserError(f"{task.edges} edges do not fit among {task.vertices} vertices. Lower --edges.")
 
 
-def seconds_of(comm: Communicator, store: str, task: dict[str, Any]) -> list[float]:
-    """Seconds of every repetition on the slowest rank: of a training step, or of inference."""
-    torch.set_num_threads(task["threads"])
+def seconds_of(comm: Communicator, store: str, tasks: list[dict[str, Any]]) -> list[list[float]]:
+    """Seconds of every repetition of each task on the slowest rank: of a training step, or of inference.
+
+    The tasks take turns, so that a busy moment of the machine hits all of them.
+    """
+    torch.set_num_threads(tasks[0]["threads"])
+    trainers = [_trainer(comm, store, task) for task in tasks]
+    found: list[list[float]] = [[] for _ in tasks]
+    for turn in range(tasks[0]["warmup"] + tasks[0]["repeat"]):
+        for task, trainer, times in zip(tasks, trainers, found, strict=True):
+            comm.barrier()
+            started = time.perf_counter()
+            if task["inference"]:
+                trainer.model.eval()
+                with torch.no_grad():
+                    trainer.model(trainer.A, trainer.x)
+            else:
+                trainer.step(turn + 1)
+            spent = torch.tensor([time.perf_counter() - started], dtype=torch.float64)
+            times.append(float(comm.all_reduce(spent, "max")))
+    return [times[tasks[0]["warmup"] :] for times in found]
+
+
+def _trainer(comm: Communicator, store: str, task: dict[str, Any]) -> Trainer:
     config = RunConfig()
     config.model.name, config.model.layers = task["model"], task["layers"]
     config.model.hidden, config.model.dropout = task["hidden"], 0.0
     config.model.heads = config.model.output_heads = task["heads"] if task["model"] == "gat" else 1
     config.train.dtype, config.train.seed = task["type"], task["seed"]
     config.parallel.strategy = task["strategy"] if comm.size > 1 else "1d"
-    trainer = Trainer(open_store(store, verify=False), config, comm)
-    found = []
-    for turn in range(task["warmup"] + task["repeat"]):
-        comm.barrier()
-        started = time.perf_counter()
-        if task["inference"]:
-            trainer.model.eval()
-            with torch.no_grad():
-                trainer.model(trainer.A, trainer.x)
-        else:
-            trainer.step(turn + 1)
-        spent = torch.tensor([time.perf_counter() - started], dtype=torch.float64)
-        found.append(float(comm.all_reduce(spent, "max")))
-    return found[task["warmup"] :]
+    return Trainer(open_store(store, verify=False), config, comm)
 
 
 def median_interval(times: list[float], draws: int = 2000) -> tuple[float, float, float]:
@@ -156,9 +164,13 @@ def bench_attention(tasks: list[Task], engine: str = "mpi") -> list[dict[str, An
     for task in tasks:
         check_task(task)
     rows: list[dict[str, Any]] = []
+    in_turn: dict[Task, list[Task]] = {}
+    for task in tasks:  # those that differ in their model alone are measured in turn
+        in_turn.setdefault(replace(task, model=""), []).append(task)
     with tempfile.TemporaryDirectory() as folder:
         stores: dict[tuple[Any, ...], tuple[Path, dict[str, int]]] = {}
-        for task in tasks:
+        for alike in in_turn.values():
+            task = alike[0]
             key = (task.dataset, task.vertices, task.edges, task.features, task.seed, task.file)
             if key not in stores:
                 graph = task.graph()
@@ -169,25 +181,27 @@ def bench_attention(tasks: list[Task], engine: str = "mpi") -> list[dict[str, An
                 }  # fmt: skip
                 stores[key] = path, sizes
             path, sizes = stores[key]
+            work = (str(path), [asdict(task) for task in alike])
             if task.ranks == 1:
-                times = seconds_of(single(), str(path), asdict(task))
+                measured = seconds_of(single(), *work)
             else:
-                times = run_ranks(
-                    seconds_of, task.ranks, engine, str(path), asdict(task), stall_seconds=600
-                )[0]  # fmt: skip
-            median, low, high = median_interval(times)
-            first = next((r for r in rows if r["model"] == task.model), None)
-            rows.append(
-                asdict(task)
-                | sizes
-                | {
-                    "heads": task.heads if task.model == "gat" else 1,
-                    "median": median, "low": low, "high": high,
-                    "deviation": statistics.stdev(times) if len(times) > 1 else 0.0,
-                    "ratio": median / (first or {"median": median})["median"],
-                }
-            )  # fmt: skip
-    return rows
+                measured = run_ranks(seconds_of, task.ranks, engine, *work, stall_seconds=600)[0]
+            for task, times in zip(alike, measured, strict=True):
+                rows.append(_row(task, sizes, times, rows))
+    asked = [tasks.index(task) for alike in in_turn.values() for task in alike]
+    return [rows[k] for k in sorted(range(len(rows)), key=asked.__getitem__)]
+
+
+def _row(
+    task: Task, sizes: dict[str, int], times: list[float], earlier: list[dict[str, Any]]
+) -> dict[str, Any]:
+    median, low, high = median_interval(times)
+    first = next((row["median"] for row in earlier if row["model"] == task.model), median)
+    measured = {
+        "heads": task.heads if task.model == "gat" else 1, "median": median, "low": low, "high": high,
+        "deviation": statistics.stdev(times) if len(times) > 1 else 0.0, "ratio": median / first,
+    }  # fmt: skip
+    return asdict(task) | sizes | measured
 
 
 def check_csv(path: str) -> None:
