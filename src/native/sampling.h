@@ -28,7 +28,7 @@ struct Hop {
 template <class I>
 void sample_rows(const Hop<I>& hop, int threads);
 
-// Every vertex once, targets first, then as they first occur in `picked`: sources[local[e]] = picked[e].
+// The targets, then every other vertex once, as they first occur in `picked`: sources[local[e]] = picked[e].
 // `place` has n + 1 entries, all 0 before its first use. Returns how many sources there are.
 template <class I>
 int64_t relabel(const I* targets, int64_t count, const I* picked, int64_t arcs, int64_t n, I* place, I* sources,

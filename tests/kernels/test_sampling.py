@@ -18,11 +18,14 @@ def csr(n: int, seed: int, index: torch.dtype = torch.int32) -> tuple[Tensor, Te
     return indptr, torch.randint(n, (int(indptr[-1]),), generator=g).to(index)
 
 
-@given(
+any_sample = given(
     n=st.integers(1, 40), seed=st.integers(0, 5), fanout=st.sampled_from([ALL, 0, 1, 3, 10, 70]),
     replace=st.booleans(), loops=st.booleans(), key=st.integers(0, 2**64 - 1),
     index=st.sampled_from([torch.int32, torch.int64]),
 )  # fmt: skip
+
+
+@any_sample
 @settings(max_examples=80, deadline=None)
 def test_both_kernels_pick_the_same(n, seed, fanout, replace, loops, key, index):
     indptr, indices = csr(n, seed, index)
@@ -173,11 +176,7 @@ def test_numbers_that_run_out_begin_anew(index):
     assert given == [largest - 5, largest - 2, 3]
 
 
-@given(
-    n=st.integers(1, 40), seed=st.integers(0, 5), fanout=st.sampled_from([ALL, 0, 1, 3, 10, 70]),
-    replace=st.booleans(), loops=st.booleans(), key=st.integers(0, 2**64 - 1),
-    index=st.sampled_from([torch.int32, torch.int64]),
-)  # fmt: skip
+@any_sample
 @settings(max_examples=80, deadline=None)
 def test_a_block_is_rows_picked_and_relabelled(n, seed, fanout, replace, loops, key, index):
     indptr, indices = csr(n, seed, index)

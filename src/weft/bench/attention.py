@@ -188,8 +188,8 @@ def bench_attention(tasks: list[Task], engine: str = "mpi") -> list[dict[str, An
                 measured = run_ranks(seconds_of, task.ranks, engine, *work, stall_seconds=600)[0]
             for task, times in zip(alike, measured, strict=True):
                 rows.append(_row(task, sizes, times, rows))
-    asked = [tasks.index(task) for alike in in_turn.values() for task in alike]
-    return [rows[k] for k in sorted(range(len(rows)), key=asked.__getitem__)]
+    models = [task.model for task in tasks]
+    return sorted(rows, key=lambda row: models.index(row["model"]))
 
 
 def _row(

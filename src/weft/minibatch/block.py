@@ -15,12 +15,13 @@ from ..kernels import CSR, relabel
 class Block:
     """The arcs of one hop, row by row: target i reads `neighbours[indptr[i]:indptr[i + 1]]`.
 
-        targets     [m]      distinct vertices, whose rows of the next layer are computed
+        targets     [m]      vertices whose rows of the next layer are computed
         neighbours  [arcs]   the vertices that they read, by their number in the graph
         values      [arcs]   entries of the matrix, or None: all 1
         mean        whether a row's sum is divided by its number of arcs
 
-    Each vertex that occurs is a source once, the targets first.
+    Each vertex that occurs is a source once, the targets first. (Where blocks of several ranks are joined, a
+    vertex may be a target of two, and is a source for each.)
 
     >>> import torch
     >>> place = torch.zeros(10, dtype=torch.int32)

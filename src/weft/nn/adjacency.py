@@ -103,9 +103,8 @@ class Tally:
 
     def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
         if reduce in ("max", "min"):  # a head at a time
-            parts = x.unflatten(1, (e.shape[1], x.shape[1] // e.shape[1])).unbind(1)
-            for s, part in zip(e.split(1, 1), parts, strict=True):
-                self._note("weigh extremum", part.shape[1], s, part)
+            for _ in range(e.shape[1]):
+                self._note("weigh extremum", x.shape[1] // e.shape[1], e, x)
         else:
             self._note("weigh", x.shape[1], e, x, heads=e.shape[1])
         return x + e.sum()

@@ -20,7 +20,6 @@ grid of ranks; the formulas are the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,52 +29,13 @@ from torch.nn import Parameter
 
 from ..errors import unknown
 from ..kernels import CSR, Stream, norms
+from .entries import Apply, Dot, Drop, Entries, Rep, Softmax, numbers_at
+from .fused import recognise
 
-# ---- what an entry (i, j) is made of
-
-
-@dataclass(eq=False, frozen=True)
-class _Rep:
-    """x[i] (side "row") or x[j] (side "column")."""
-
-    x: Tensor
-    side: str
-
-
-@dataclass(eq=False, frozen=True)
-class _Dot:
-    """⟨x[i], y[j]⟩ in each head."""
-
-    x: Tensor
-    y: Tensor
-    heads: int
-
-
-@dataclass(eq=False, frozen=True)
-class _Apply:
-    """An elementwise function of other entries and of numbers."""
-
-    name: str
-    function: Callable[..., Tensor]
-    args: tuple[Any, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-class _Entries:
-    """a_ij itself."""
-
-
-@dataclass(eq=False, frozen=True)
-class _Softmax:
-    of: Any
-
-
-@dataclass(eq=False, frozen=True)
-class _Drop:
-    of: Any
-    p: float
-    stream: Stream
-
+__all__ = [
+    "Sampled", "Tall", "Virtual", "aggregate", "dropout", "exp", "leaky_relu", "outer", "rep", "softmax",
+    "sum", "tall",
+]  # fmt: skip
 
 _ELEMENTWISE = frozenset(
     {
@@ -88,10 +48,6 @@ _ELEMENTWISE = frozenset(
     }
 )  # fmt: skip
 _SAME = {"true_divide": "div", "truediv": "div", "negative": "neg"}
-
-
-def _is_entry(x: object) -> bool:
-    return isinstance(x, _Rep | _Dot | _Apply | _Entries | _Softmax | _Drop)
 
 
 class _Expression:
@@ -112,7 +68,7 @@ class _Expression:
                 )
         nodes = tuple(a.node if isinstance(a, _Expression) else a for a in args)
         others = tuple(a for a in args if isinstance(a, _Expression))
-        return self._make(_Apply(_SAME.get(name, name), function, nodes, options), others)
+        return self._make(Apply(_SAME.get(name, name), function, nodes, options), others)
 
     @classmethod
     def __torch_function__(
@@ -232,25 +188,25 @@ class Virtual(_Expression):
 
 
 def _transposed(node: Any) -> Any:
-    if isinstance(node, _Rep):
-        return _Rep(node.x, "column" if node.side == "row" else "row")
-    if isinstance(node, _Dot):
-        return _Dot(node.y, node.x, node.heads)
-    if isinstance(node, _Apply):
-        return _Apply(node.name, node.function, tuple(_transposed(a) for a in node.args), node.options)
+    if isinstance(node, Rep):
+        return Rep(node.x, "column" if node.side == "row" else "row")
+    if isinstance(node, Dot):
+        return Dot(node.y, node.x, node.heads)
+    if isinstance(node, Apply):
+        return Apply(node.name, node.function, tuple(_transposed(a) for a in node.args), node.options)
     return node
 
 
 def _describe(node: Any) -> str:
-    if isinstance(node, _Rep):
+    if isinstance(node, Rep):
         return "rep(u)" if node.side == "row" else "rep(u).T"
-    if isinstance(node, _Dot):
+    if isinstance(node, Dot):
         return "X @ Y.T"
-    if isinstance(node, _Apply):
+    if isinstance(node, Apply):
         return f"{node.name}({', '.join(_describe(a) for a in node.args)})"
-    if isinstance(node, _Softmax | _Drop):
+    if isinstance(node, Softmax | Drop):
         return f"{type(node).__name__.lower().strip('_')}({_describe(node.of)})"
-    return "A" if isinstance(node, _Entries) else f"{node}" if isinstance(node, float | int) else "number"
+    return "A" if isinstance(node, Entries) else f"{node}" if isinstance(node, float | int) else "number"
 
 
 class Tall:
@@ -285,7 +241,7 @@ class Tall:
                     f"X @ Y.T needs as many columns and heads on both sides, not {tuple(x.value.shape)} with "
                     f"{x.heads} and {tuple(y.value.shape)} with {y.heads}"
                 )
-            return Virtual(_Dot(x.value, y.value, x.heads))
+            return Virtual(Dot(x.value, y.value, x.heads))
         if _is_turned(other, self.value.shape):
             raise TypeError(
                 "X @ h.T of a plain h would need the whole n×n matrix. Write X @ tall(h).T, or, where it is "
@@ -345,12 +301,12 @@ class Sampled(_Expression):
 
     def values(self) -> Tensor:
         """The numbers at this rank's entries of A, [entries, heads]."""
-        return _values(self.A, self.node, {})
+        return numbers_at(self.A, self.node, {})
 
     def __matmul__(self, x: Any) -> Tensor:
         """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
         x = _rows_of(x)
-        fused = _recognise(self.A, self.node, x)
+        fused = recognise(self.A, self.node, x)
         return self.A.weigh(self.values(), x) if fused is None else fused
 
     def aggregate(self, x: Any, reduce: str = "sum") -> Tensor:
@@ -385,7 +341,7 @@ def rep(u: Tensor) -> Virtual:
     """
     if u.dim() not in (1, 2):
         raise ValueError(f"rep takes [n] or [n, heads], not {tuple(u.shape)}")
-    return Virtual(_Rep(u[:, None] if u.dim() == 1 else u, "row"))
+    return Virtual(Rep(u[:, None] if u.dim() == 1 else u, "row"))
 
 
 def outer(u: Tensor, v: Tensor) -> Virtual:
@@ -415,7 +371,7 @@ def softmax(s: Sampled) -> Sampled:
     >>> softmax(A * rep(torch.zeros(2))).values().ravel()
     tensor([0.5000, 0.5000])
     """
-    return Sampled(_sampled(s, "softmax").A, _Softmax(s.node))
+    return Sampled(_sampled(s, "softmax").A, Softmax(s.node))
 
 
 def dropout(s: Sampled, p: float, stream: Stream | None) -> Sampled:
@@ -426,7 +382,7 @@ def dropout(s: Sampled, p: float, stream: Stream | None) -> Sampled:
     _sampled(s, "dropout")
     if not 0 <= p < 1:
         raise ValueError(f"dropout must lie in [0, 1), not {p}")
-    return s if stream is None or p == 0 else Sampled(s.A, _Drop(s.node, p, stream))
+    return s if stream is None or p == 0 else Sampled(s.A, Drop(s.node, p, stream))
 
 
 def sum(s: Sampled) -> Tensor:
@@ -458,148 +414,4 @@ def _sample(A: Any, expression: Any) -> Sampled:
         raise TypeError("this is sampled already. Multiply by A once.")
     if isinstance(A, CSR):
         raise TypeError("A is a bare matrix. Use DistributedGraph.local(A): it answers what attention asks.")
-    return Sampled(A, _Apply("mul", torch.mul, (_Entries(), expression.node)))
-
-
-# ---- entry by entry
-
-
-def _values(A: Any, node: Any, known: dict[Any, Any]) -> Tensor:
-    found = _evaluate(A, node, known)
-    if not isinstance(found, Tensor) or found.dim() < 2:
-        likes = [v.dtype for v in known.values() if isinstance(v, Tensor)] or [torch.get_default_dtype()]
-        found = A.values(found.dtype if isinstance(found, Tensor) else likes[0]) * found
-    return found
-
-
-def _evaluate(A: Any, node: Any, known: dict[Any, Any]) -> Any:
-    """The numbers of a node at A's entries, [entries, heads]; what occurs twice is computed once."""
-    if not _is_entry(node):
-        return node
-    key = (id(node.x), node.side) if isinstance(node, _Rep) else id(node)
-    if key not in known:
-        known[key] = _compute(A, node, known)
-    return known[key]
-
-
-def _compute(A: Any, node: Any, known: dict[Any, Any]) -> Any:
-    if isinstance(node, _Rep):
-        return A.spread(node.x, node.side)
-    if isinstance(node, _Dot):
-        return A.dots(node.x, node.y, node.heads)
-    if isinstance(node, _Entries):
-        return 1.0 if A.plain else A.values()
-    if isinstance(node, _Softmax):
-        return A.softmax_arcs(_values(A, node.of, known))
-    if isinstance(node, _Drop):
-        return A.drop_arcs(_values(A, node.of, known), node.p, node.stream)
-    args = [A.number(a) if isinstance(a, Tensor) else _evaluate(A, a, known) for a in node.args]
-    if not any(isinstance(a, Tensor) for a in args):  # numbers alone: torch's functions want a tensor
-        args[0] = torch.tensor(args[0])
-    if node.name == "mul" and isinstance(node.args[0], _Entries):
-        args = [args[0].to(args[1].dtype) if isinstance(args[0], Tensor) else args[0], *args[1:]]
-        return args[1] if isinstance(args[0], float) else torch.mul(*args)
-    return node.function(*args, **node.options)
-
-
-# ---- the shapes that the fused kernels know
-
-
-@dataclass
-class _Factors:
-    """A product, taken apart: dots and others above the line, vectors and numbers above or below it."""
-
-    dots: list[_Dot] = field(default_factory=list)
-    vectors: list[tuple[_Rep, bool]] = field(default_factory=list)
-    numbers: list[tuple[Any, bool]] = field(default_factory=list)
-    others: list[Any] = field(default_factory=list)
-    fits: bool = True
-
-
-def _factors(node: Any, plain: bool, above: bool = True, found: _Factors | None = None) -> _Factors:
-    found = _Factors() if found is None else found
-    if isinstance(node, _Apply) and node.name == "mul":
-        for arg in node.args:
-            _factors(arg, plain, above, found)
-    elif isinstance(node, _Apply) and node.name == "div" and not node.options:
-        _factors(node.args[0], plain, above, found)
-        _factors(node.args[1], plain, not above, found)
-    elif isinstance(node, _Apply) and node.name == "neg":
-        found.numbers.append((-1.0, True))
-        _factors(node.args[0], plain, above, found)
-    elif isinstance(node, _Entries):
-        found.fits &= plain
-    elif isinstance(node, _Rep):
-        found.vectors.append((node, above))
-    elif isinstance(node, _Dot) and above:
-        found.dots.append(node)
-    elif not _is_entry(node):
-        found.numbers.append((node, above))
-    else:
-        found.others.append(node)
-    return found
-
-
-def _recognise(A: Any, node: Any, x: Tensor) -> Tensor | None:
-    """Ψ x through the fused kernels, where Ψ has one of their shapes."""
-    drop = None
-    if isinstance(node, _Drop):
-        drop, node = (node.p, node.stream), node.of
-    softmax = isinstance(node, _Softmax)
-    node = node.of if softmax else node
-    found = _factors(node, A.plain)
-    if not found.fits:
-        return None
-    if len(found.dots) == 1 and not found.others:
-        return _dot(A, found, x, softmax, drop)
-    if len(found.others) == 1 and not (found.dots or found.vectors or found.numbers):
-        return _additive(A, found.others[0], x, softmax, drop)
-    return None
-
-
-def _dot(A: Any, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
-    """Vectors on the row side and numbers scale the row operand; those on the column side are the gain."""
-    dot = found.dots[0]
-    heads = dot.heads
-    if x.shape[1] % heads:
-        return None
-    scale: Any = None
-    gain: Any = None
-    for vector, above in found.vectors:
-        if vector.x.shape[1] not in (1, heads):
-            return None
-        factor = vector.x if above else 1 / vector.x
-        if vector.side == "row":
-            scale = factor if scale is None else scale * factor
-        else:
-            gain = factor if gain is None else gain * factor
-    for number, above in found.numbers:
-        if isinstance(number, Tensor) and number.numel() not in (1, heads):
-            return None
-        factor = number if above else 1 / number
-        scale = factor if scale is None else scale * factor
-    n = dot.x.shape[0]
-    if scale is not None:
-        scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
-        scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(n, heads)
-    gain = None if gain is None else gain.to(x.dtype).expand(n, heads)
-    return A.attend(dot.x, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
-
-
-def _additive(A: Any, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
-    slope = 1.0
-    if isinstance(node, _Apply) and node.name == "leaky_relu":
-        names = dict(zip(("input", "negative_slope", "inplace"), node.args, strict=False)) | node.options
-        slope, node = names.get("negative_slope", 0.01), names["input"]
-        if not isinstance(slope, float | int) or slope < 0:
-            return None
-    if not (isinstance(node, _Apply) and node.name == "add" and not node.options and len(node.args) == 2):
-        return None
-    sides = {a.side: a.x for a in node.args if isinstance(a, _Rep)}
-    if len(sides) != 2:
-        return None
-    heads = max(u.shape[1] for u in sides.values())
-    if any(u.shape[1] not in (1, heads) for u in sides.values()) or x.shape[1] % heads:
-        return None
-    row, column = (sides[side].to(x.dtype).expand(-1, heads) for side in ("row", "column"))
-    return A.attend(row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop)
+    return Sampled(A, Apply("mul", torch.mul, (Entries(), expression.node)))

@@ -1,0 +1,111 @@
+"""The shapes of attention that the fused kernels know, found in what its entries are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .entries import Apply, Dot, Drop, Entries, Rep, Softmax, is_entry
+
+
+@dataclass
+class _Factors:
+    """A product, taken apart: dots and others above the line, vectors and numbers above or below it."""
+
+    dots: list[Dot] = field(default_factory=list)
+    vectors: list[tuple[Rep, bool]] = field(default_factory=list)
+    numbers: list[tuple[Any, bool]] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+    fits: bool = True
+
+
+def _factors(node: Any, plain: bool, above: bool = True, found: _Factors | None = None) -> _Factors:
+    found = _Factors() if found is None else found
+    if isinstance(node, Apply) and node.name == "mul":
+        for arg in node.args:
+            _factors(arg, plain, above, found)
+    elif isinstance(node, Apply) and node.name == "div" and not node.options:
+        _factors(node.args[0], plain, above, found)
+        _factors(node.args[1], plain, not above, found)
+    elif isinstance(node, Apply) and node.name == "neg":
+        found.numbers.append((-1.0, True))
+        _factors(node.args[0], plain, above, found)
+    elif isinstance(node, Entries):
+        found.fits &= plain
+    elif isinstance(node, Rep):
+        found.vectors.append((node, above))
+    elif isinstance(node, Dot) and above:
+        found.dots.append(node)
+    elif not is_entry(node):
+        found.numbers.append((node, above))
+    else:
+        found.others.append(node)
+    return found
+
+
+def recognise(A: Any, node: Any, x: Tensor) -> Tensor | None:
+    """Ψ x through the fused kernels, where Ψ has one of their shapes."""
+    drop = None
+    if isinstance(node, Drop):
+        drop, node = (node.p, node.stream), node.of
+    softmax = isinstance(node, Softmax)
+    node = node.of if softmax else node
+    found = _factors(node, A.plain)
+    if not found.fits:
+        return None
+    if len(found.dots) == 1 and not found.others:
+        return _dot(A, found, x, softmax, drop)
+    if len(found.others) == 1 and not (found.dots or found.vectors or found.numbers):
+        return _additive(A, found.others[0], x, softmax, drop)
+    return None
+
+
+def _dot(A: Any, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
+    """Vectors on the row side and numbers scale the row operand; those on the column side are the gain."""
+    dot = found.dots[0]
+    heads = dot.heads
+    if x.shape[1] % heads:
+        return None
+    scale: Any = None
+    gain: Any = None
+    for vector, above in found.vectors:
+        if vector.x.shape[1] not in (1, heads):
+            return None
+        factor = vector.x if above else 1 / vector.x
+        if vector.side == "row":
+            scale = factor if scale is None else scale * factor
+        else:
+            gain = factor if gain is None else gain * factor
+    for number, above in found.numbers:
+        if isinstance(number, Tensor) and number.numel() not in (1, heads):
+            return None
+        factor = number if above else 1 / number
+        scale = factor if scale is None else scale * factor
+    n = dot.x.shape[0]
+    if scale is not None:
+        scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
+        scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(n, heads)
+    gain = None if gain is None else gain.to(x.dtype).expand(n, heads)
+    return A.attend(dot.x, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
+
+
+def _additive(A: Any, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
+    slope = 1.0
+    if isinstance(node, Apply) and node.name == "leaky_relu":
+        names = dict(zip(("input", "negative_slope", "inplace"), node.args, strict=False)) | node.options
+        slope, node = names.get("negative_slope", 0.01), names["input"]
+        if not isinstance(slope, float | int) or slope < 0:
+            return None
+    if not (isinstance(node, Apply) and node.name == "add" and not node.options and len(node.args) == 2):
+        return None
+    sides = {a.side: a.x for a in node.args if isinstance(a, Rep)}
+    if len(sides) != 2:
+        return None
+    heads = max(u.shape[1] for u in sides.values())
+    if any(u.shape[1] not in (1, heads) for u in sides.values()) or x.shape[1] % heads:
+        return None
+    row, column = (sides[side].to(x.dtype).expand(-1, heads) for side in ("row", "column"))
+    return A.attend(row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop)
