@@ -1,103 +1,136 @@
-"""The examples run, and do what they say."""
+"""The examples run, and do what they say: a new attention, aggregation or task is one file and one line."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 
+from weft.cli import main
 from weft.comm import run_ranks
-from weft.minibatch import tags
+from weft.nn import MODELS
+from weft.parallel import Operator
+from weft.train import TASKS
+
+from .nn.graphs import adjacency, directed
 
 FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = ("shy_attention", "generous_mean", "new_task")
+WAYS = [(4, "halo"), (4, "2d"), (4, "a-stationary"), (4, "feature"), (3, "1d"), (3, "pull"), (3, "push-pull")]
 
 
-def example(name: str) -> ModuleType:
+def example(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example; what it registers is gone again after the test."""
+    for registry in (MODELS, TASKS):
+        for key in ("shy", "generous", "number"):
+            monkeypatch.setitem(registry, key, next(iter(registry.values())))
+            monkeypatch.delitem(registry, key)
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     return module
 
 
-def test_a_fifth_layer_gives_the_same_losses_by_both_feeds(monkeypatch, capsys):
-    monkeypatch.setattr(tags, "_TAGS", dict(tags._TAGS))  # the others go without it
-    fifth = example("fifth_layer")
-    alone = run_ranks(fifth.losses, 1, "threads", "pull")[0]
-    assert alone[-1] < alone[0]
-    for feed in ("pull", "push-pull"):
-        for ours in run_ranks(fifth.losses, 3, "threads", feed):
-            assert ours == pytest.approx(alone, rel=1e-9)
-    fifth.main()
-    assert "push-pull" in capsys.readouterr().out
+def test_every_example_is_tried_here():
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(EXAMPLES)
 
 
-@pytest.fixture
-def shy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example, whose model is gone again after the test."""
-    from weft.nn import MODELS
-
-    monkeypatch.setitem(MODELS, "shy", None)
-    return example("shy_attention")
-
-
-@pytest.mark.parametrize("strategy", ["halo", "2d", "a-stationary", "feature"])
-def test_a_new_attention_trains_on_four_ranks_as_on_one(shy, strategy):
-    alone, foretold = run_ranks(shy.train, 1, "threads", "1d", 4)[0]
+@pytest.mark.parametrize(("ranks", "way"), WAYS)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_trains_on_several_ranks_as_on_one(name, ranks, way, monkeypatch):
+    module = example(name, monkeypatch)
+    serial = "pull" if way in ("pull", "push-pull") else "1d"
+    alone, foretold = run_ranks(module.train, 1, "threads", serial, 4)[0]
     assert foretold
     assert alone[-1] < alone[0]
-    for losses, foretold in run_ranks(shy.train, 4, "threads", strategy, 4):
+    for losses, foretold in run_ranks(module.train, ranks, "threads", way, 4):
         assert losses == pytest.approx(alone, rel=1e-9)
         assert foretold
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_prints_that_words_were_as_foretold(name, monkeypatch, capsys):
+    example(name, monkeypatch).main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 6
+    assert all("words as foretold: True" in line for line in lines)
+    assert any("push-pull" in line for line in lines)
+
+
 @pytest.mark.slow
-def test_a_new_attention_trains_on_real_ranks(shy):
+def test_a_new_attention_trains_on_real_ranks(monkeypatch):
+    shy = example("shy_attention", monkeypatch)
     alone = run_ranks(shy.train, 1, "threads", "1d", 3)[0][0]
     for losses, foretold in run_ranks(shy.train, 4, "mpi", "2d", 3):
         assert losses == pytest.approx(alone, rel=1e-9)
         assert foretold
 
 
-def test_a_script_gives_its_model_to_the_command_line(shy, capsys):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("shy_attention", ["--model", "shy", "--sharpness", "4"]),
+        ("generous_mean", ["--model", "generous"]),
+        ("new_task", ["--task", "number"]),
+    ],
+)
+def test_a_script_gives_what_it_adds_to_the_command_line(name, options, monkeypatch, capsys):
     """Trained, kept, and used again, by name."""
-    from weft.cli import main
-
-    options = ["sbm:nodes=97,features=8", "--model", "shy", "--hidden", "6", "--heads", "2", "--epochs", "2"]
-    assert main(["train", *options, "--out", "r", "--ranks", "4", "--engine", "threads"]) == 0
+    example(name, monkeypatch)
+    line = ["sbm:nodes=97,features=8", *options, "--hidden", "6", "--epochs", "2", "--out", "r"]
+    assert main(["train", *line, "--ranks", "4", "--engine", "threads"]) == 0
     assert main(["predict", "r"]) == 0
+    rows = np.load(f"r/predictions/{'predictions' if name == 'new_task' else 'classes'}.npy")
+    assert rows.shape == ((97, 1) if name == "new_task" else (97,))
+    assert len(np.unique(rows)) > 1
     assert "unknown" not in capsys.readouterr().err
 
 
-def test_the_new_attention_infers_as_its_equation_says(shy):
+def test_the_new_attention_infers_as_its_equation_says(monkeypatch):
     """Dense, in float64, with every gradient."""
-    import torch
-
-    from tests.nn.graphs import adjacency, directed
-    from weft.parallel import DistributedGraph
-
-    n, heads = 23, 2
+    shy = example("shy_attention", monkeypatch)
+    n = 23
     csr = adjacency(directed(n), "loops")
     a = csr.dense() != 0
-    layer = shy.ShyLayer(5, 6, heads, 0.0).double()
+    layer = shy.ShyLayer(5, 6, 2.0).double()
     h = torch.randn(n, 5, dtype=torch.float64, requires_grad=True)
-    z = h @ layer.weight
-    known = torch.log1p(a.double().sum(1))
-    out = []
-    for k, head in enumerate(z.split(3, dim=1)):
-        unit = torch.nn.functional.normalize(head, dim=1)
-        s = layer.sharpness[k] * unit @ unit.T - layer.shyness[k] * known
-        out.append(torch.where(a, s, -torch.inf).softmax(1) @ head)
-    u, v = (z @ layer.gate).T
+    unit = torch.nn.functional.normalize(h, dim=1)
+    s = layer.sharpness * unit @ unit.T - layer.shyness * torch.log1p(h.norm(dim=1))
+    psi = torch.where(a, s, -torch.inf).softmax(1)
+    u, v = (h @ layer.gate).T
     g = torch.sigmoid(u[:, None] + v)
-    loudest = torch.where(a[:, :, None], g[:, :, None] * z, -torch.inf).amax(1)
-    want = torch.cat(out, 1) + loudest + layer.bias
-    ours = layer(DistributedGraph.local(csr), h)
+    loudest = torch.where(a[:, :, None], g[:, :, None] * h, -torch.inf).amax(1)
+    want = (psi @ h + loudest) @ layer.weight + layer.bias
+    ours = layer(Operator.local(csr), h)
     torch.testing.assert_close(ours, want, rtol=1e-11, atol=1e-11)
     leaves = [h, *layer.parameters()]
     dy = torch.randn(n, 6, dtype=torch.float64)
+    for mine, dense in zip(*(torch.autograd.grad(y, leaves, dy) for y in (ours, want)), strict=True):
+        torch.testing.assert_close(mine, dense, rtol=1e-10, atol=1e-10)
+
+
+def test_the_new_aggregation_infers_as_its_equation_says(monkeypatch):
+    generous = example("generous_mean", monkeypatch)
+    csr = adjacency(directed(), "none")
+    a = csr.dense().double()
+    there = a != 0
+    layer = generous.GenerousLayer(5, 6).double()
+    h = torch.randn(23, 5, dtype=torch.float64, requires_grad=True)
+    mean = a @ h / there.sum(1, keepdim=True).clamp(min=1)
+    most = torch.where(there[:, :, None], h[None], -torch.inf).amax(1)
+    most = torch.where(there.any(1)[:, None], most, 0.0)
+    want = (mean + layer.gamma * most) @ layer.weight + h @ layer.weight_self + layer.bias
+    ours = layer(Operator.local(csr), h)
+    torch.testing.assert_close(ours, want, rtol=1e-11, atol=1e-11)
+    leaves = [h, *layer.parameters()]
+    dy = torch.randn(23, 6, dtype=torch.float64)
     for mine, dense in zip(*(torch.autograd.grad(y, leaves, dy) for y in (ours, want)), strict=True):
         torch.testing.assert_close(mine, dense, rtol=1e-10, atol=1e-10)

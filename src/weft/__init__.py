@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .comm import connect as connect
     from .graph import Graph as Graph
     from .graph import load as load
-    from .parallel import DistributedGraph as DistributedGraph
     from .parallel import Grid as Grid
+    from .parallel import Operator as Operator
     from .train import RunConfig as RunConfig
     from .train import Trainer as Trainer
 
@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Communicator": "comm",
-    "DistributedGraph": "parallel",
+    "Operator": "parallel",
     "Graph": "graph",
     "Grid": "parallel",
     "Ledger": "comm",
@@ -35,10 +35,10 @@ _HOMES = {
 
 __all__ = [
     "Communicator",
-    "DistributedGraph",
     "Graph",
     "Grid",
     "Ledger",
+    "Operator",
     "RunConfig",
     "Trainer",
     "connect",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MANY = 10
 """More names than this are listed only where none is close."""
@@ -21,6 +21,10 @@ class UserError(ValueError):
     """
 
 
+class NoSetting(UserError, AttributeError):
+    """A setting that is not there; `hasattr` understands it too."""
+
+
 def unknown(kind: str, value: object, choices: Iterable[str]) -> UserError:
     """The error for a name that is not among `choices`, with the closest match.
 
@@ -33,6 +37,32 @@ def unknown(kind: str, value: object, choices: Iterable[str]) -> UserError:
     # Thirty names would bury the one that was meant.
     known = "" if close and len(names) > _MANY else f" Known: {', '.join(names)}."
     return UserError(f"unknown {kind} {str(value)!r}.{hint}{known}")
+
+
+def unread(
+    kind: str, chosen: Sequence[str], name: str, readers: Sequence[str], option: str | None = None
+) -> UserError:
+    """The error for a setting that no chosen model, task, ... reads while others do.
+
+    `option` is how the user spelled it; by default as on the command line.
+
+    >>> print(unread("model", ["gcn", "gin"], "slope", ["gat", "mine"]))
+    models gcn and gin do not read slope, gat and mine do. Leave out --slope, or use --model gat.
+    """
+    option = option or "--" + name.replace("_", "-")
+    do, others = ("does", "do")[len(chosen) > 1], ("does", "do")[len(readers) > 1]
+    return UserError(
+        f"{kind}{'s' if len(chosen) > 1 else ''} {_listed(chosen)} {do} not read {name}, {_listed(readers)} "
+        f"{others}. Leave out {option}, or use --{kind} {readers[0]}."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _closest(value: str, names: list[str]) -> str | None:

@@ -32,7 +32,13 @@ def test_a_run_in_batches_reports_its_words_and_an_exact_evaluation(weft, train,
     assert status == 0, err
     result = json.loads(out)
     assert result["ranks"] == 3
-    assert result["words"] == result["predicted_words"]
+    words, foretold = result["words"], result["predicted_words"]
+    assert words.keys() == foretold.keys()
+    for phase in words.keys() - {"errors"}:
+        assert words[phase] == foretold[phase]
+    if "errors" in words:  # those behind the ReLU that are 0 stay at home: how many, nobody knows before
+        assert all(came < most for came, most in zip(words["errors"], foretold["errors"], strict=True))
+    assert ("errors" in words) == (result["feed"] == "push-pull")
     assert result["feed"] == feed or feed == "auto"
     assert result["batch_size"] == 13
     assert result["fanouts"] == [5, 3]
@@ -61,7 +67,7 @@ def test_a_pipelined_run_within_a_budget_says_what_it_holds(train):
         (["--fanouts", "25,x"], "fan-out 'x' in '25,x' is not a number from 1, nor all."),
         (["--fanouts", "99999999999999999999,2"], "is above 2,147,483,647. Write all for every neighbour."),
         (["--replace", "--fanouts", "2000000000,5"], "2,000,000,000 draws for each of 13 vertices"),
-        (["--batch-size", "0", "--fanouts", "25,10", "--pipeline"], "pipeline is for mini-batches"),
+        (["--batch-size", "0", "--fanouts", "25,10"], "fanouts is for mini-batches"),
         (["--batch-size", "0"], "fanouts is for mini-batches, the whole graph is in every step here."),
     ],
 )

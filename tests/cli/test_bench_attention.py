@@ -42,7 +42,9 @@ def test_ranks_share_a_graph_and_the_graph_of_weak_scaling_grows():
 
 
 def test_rows_tell_what_was_run_not_what_was_asked_for(capsys):
-    rows = bench(capsys, "-m", "agnn", "--heads", "3", "-d", "file", "-f", "karate")["rows"]
+    rows = bench(capsys, "-m", "agnn,gat", "--heads", "3", "--hidden", "6", "-d", "file", "-f", "karate")[
+        "rows"
+    ]
     assert (rows[0]["vertices"], rows[0]["heads"]) == (34, 1)
     own = load("karate")
     assert own.num_features not in (0, 5)  # not what SMALL asks for

@@ -71,7 +71,8 @@ def test_predict_scores_the_pairs_of_a_file(weft, ending, ranks):
     trainer = restore_links(hold_out(load("karate")), read_run(Path("mine")), None)
     import torch
 
-    want = trainer.score(torch.from_numpy(pairs)).numpy()
+    with torch.no_grad():
+        want = trainer.task.score(torch.from_numpy(pairs), trainer.encode, trainer.model).numpy()
     assert np.allclose(scores, want, rtol=1e-4)
     assert scores[1] == scores[2]
     assert scores[0] == pytest.approx(scores[3], rel=1e-5)  # a score has no direction

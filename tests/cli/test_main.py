@@ -218,7 +218,7 @@ BAD_COMMANDS = {
         ("--model gnc", "unknown model 'gnc'. Did you mean 'gcn'? Known: gcn, sage, gin, sgc, gat"),
         ("--optimizer adm", "unknown optimizer 'adm'. Did you mean 'adam'?"),
         ("--scheduler cosin", "unknown scheduler 'cosin'. Did you mean 'cosine'?"),
-        ("--aggregate men", "unknown aggregation 'men'. Did you mean 'mean'?"),
+        ("--model sage --aggregate men", "unknown aggregation 'men'. Did you mean 'mean'?"),
         ("--dtype float23", "unknown dtype 'float23'. Did you mean 'float32'?"),
         ("--keep bset", "unknown keep 'bset'. Did you mean 'best'?"),
         ("--decay frist", "unknown decay 'frist'. Did you mean 'first'?"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.options import Parser, add_config, config_from, flag, whole_number
+from weft.cli.options import Parser, add_config, config_from, whole_number
 from weft.errors import UserError
 from weft.train import RunConfig
 from weft.train.config import fields
@@ -23,12 +23,12 @@ def test_without_options_the_config_is_the_default():
 
 
 def test_every_field_has_a_flag_of_its_own():
-    flags = [flag(field) for field in fields().values() if field.type is not dict and flag(field)]
+    flags = [field.flag for field in fields().values() if field.type is not dict and field.flag]
     assert len(flags) == len(set(flags))
     for field in fields().values():
-        if field.type in (int, float) and flag(field):
-            section = getattr(parse(flag(field), "3"), field.section)
-            assert getattr(section, field.name) == 3, field.path
+        if field.type in (int, float) and field.flag:
+            model = dict(field.readers).get("model.name", ("gcn",))[0]
+            assert field.of(parse(field.flag, "3", "--model", model)) == 3, field.path
 
 
 def test_switches_go_both_ways():

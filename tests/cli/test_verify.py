@@ -42,14 +42,8 @@ def test_real_ranks_verify_and_a_wrong_grid_is_one_line(capfd):
     ("model", "strategy"), [("gat", "a-stationary"), ("agnn", "2d"), ("va", "halo"), ("gat", "feature")]
 )
 def test_attention_is_verified_with_all_its_dropout(model, strategy, capsys):
-    dropouts = [
-        "--attention-dropout",
-        "0.4",
-        "--input-dropout",
-        "0.2",
-        "--heads",
-        "3" if model == "gat" else "1",
-    ]
+    dropouts = ["--attention-dropout", "0.4", "--input-dropout", "0.2"]
+    dropouts += ["--heads", "3"] if model == "gat" else []
     options = ["--ranks", "4", "--engine", "threads", "--model", model, "--strategy", strategy, "--json"]
     assert main(["verify", *SMALL, *dropouts, *options]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -50,8 +50,6 @@ def test_even_blocks_give_the_formulas_of_the_design() -> None:
     g, m = 4, 20
     assert tally.broadcast(m, 1, 1, g)[:2] == (m, 0)
     assert tally.broadcast(m, 1, 0, g)[:2] == (0, m)
-    assert tally.reduce(m, 1, 1, g)[:2] == (0, m)
-    assert tally.reduce(m, 1, 0, g)[:2] == (m, 0)
     assert tally.reduce_scatter([5] * g, 2)[:2] == (m * (g - 1) // g,) * 2
     assert tally.all_gather([5] * g, 2)[1] == 15
     assert tally.all_reduce(m, 2, g)[:2] == (2 * m * (g - 1) // g,) * 2
@@ -64,8 +62,6 @@ def test_one_rank_moves_nothing() -> None:
         comm.all_reduce(x, phase="a")
         comm.broadcast(x, 0, phase="a")
         comm.all_to_all(x, [3], [3], phase="a")
-        comm.isend(x, 0, phase="a")
-        comm.irecv(x, 0, phase="a").wait()
     assert (ledger.words(), ledger.messages(), ledger.words_sent(), ledger.messages_sent()) == (0, 0, 0, 0)
 
 
@@ -148,9 +144,7 @@ def test_without_a_ledger_nothing_is_computed_for_it(monkeypatch: pytest.MonkeyP
         raise AssertionError("the ledger's rule was evaluated without a ledger")
 
     monkeypatch.setattr(tally, "all_reduce", never)
-    monkeypatch.setattr(tally, "send", never)
     comm = single()
     comm.all_reduce(torch.ones(3))
-    comm.isend(torch.ones(3), 0).wait()
     with pytest.raises(AssertionError), Ledger():
         comm.all_reduce(torch.ones(3))

@@ -48,6 +48,19 @@ def test_long_messages_go_in_pieces() -> None:
     assert "all_gather" in names
 
 
+def everything_staged(comm: Communicator) -> tuple[list[str], bool]:
+    """All cases with every tensor taken for one in a GPU's memory."""
+    from weft.comm import mpi, selftest
+
+    seen: list[torch.Tensor] = []
+    mpi._elsewhere = lambda x: seen.append(x) or True  # type: ignore[func-returns-value]
+    return selftest.run_cases(comm), len(seen) > 0
+
+
+def test_tensors_that_mpi_cannot_read_go_through_copies() -> None:
+    assert run_ranks(everything_staged, 2, "mpi") == [(list(CASES), True)] * 2
+
+
 def wrong_sum(comm: Communicator) -> None:
     """A communicator that forgets rank 0's part must not pass."""
     raw = comm._all_reduce
@@ -79,8 +92,8 @@ MISTAKES = {
     "unknown op 'mean'": lambda comm: comm.all_reduce(torch.ones(2), "mean"),
     "cannot move torch.float16": lambda comm: comm.all_reduce(torch.ones(2, dtype=torch.float16)),
     "a tensor is needed, got list": lambda comm: comm.all_reduce([1.0]),
-    "sizes has 1 entries for 2 ranks": lambda comm: comm.reduce_scatter(torch.ones(2), [2]),
-    "sizes sums to 3, x has 2 rows": lambda comm: comm.reduce_scatter(torch.ones(2), [2, 1]),
+    "sizes has 1 entries for 2 ranks": lambda comm: comm.ireduce_scatter(torch.ones(2), [2]),
+    "sizes sums to 3, x has 2 rows": lambda comm: comm.ireduce_scatter(torch.ones(2), [2, 1]),
     "negative entry -1": lambda comm: comm.all_gather(torch.ones(2), [-1, 3]),
     "its entry of sizes says": lambda comm: comm.all_gather(torch.ones(2), [3, 3]),
     "is a scalar": lambda comm: comm.all_gather(torch.tensor(1.0)),
@@ -88,8 +101,17 @@ MISTAKES = {
     "x is written in place and not contiguous": lambda comm: comm.broadcast(torch.ones(2, 3).t(), 0),
     "out is written in place": lambda comm: comm.all_reduce(torch.ones(3, 2), out=torch.ones(2, 3).t()),
     "the result is torch.float32": lambda comm: comm.all_reduce(torch.ones(3), out=torch.ones(2)),
-    "tag 40000 is out of range": lambda comm: comm.isend(torch.ones(1), 0, tag=40000),
-    "peer -1 is not a rank": lambda comm: comm.irecv(torch.ones(1), -1),
+    "source -1 is not another rank": lambda comm: comm.iswap(
+        [torch.ones(1)], 1 - comm.rank, [torch.ones(1)], -1
+    ),
+    "which is this one": lambda comm: comm.iswap([torch.ones(1)], comm.rank, [], comm.rank),
+    "on 0 devices": lambda comm: comm.iswap([], 1 - comm.rank, [], 1 - comm.rank),
+    "take is written in place": lambda comm: comm.iswap(
+        [], 1 - comm.rank, [torch.ones(2, 3).t()], 1 - comm.rank
+    ),
+    "1 tensors arrive from rank": lambda comm: comm.iswap(
+        [torch.ones(1)], 1 - comm.rank, [torch.ones(1), torch.ones(1)], 1 - comm.rank
+    ).wait(),
     "color -3 is negative": lambda comm: comm.split(-3),
 }
 

@@ -11,10 +11,11 @@ from weft.errors import UserError
 
 def test_ranks_that_all_wait_are_a_deadlock_and_named() -> None:
     def work(comm: Communicator) -> None:
-        comm.irecv(torch.empty(1), (comm.rank + 1) % comm.size, phase="halo").wait()
+        right = (comm.rank + 1) % comm.size
+        comm.iswap([torch.ones(1)], right, [torch.empty(1)], right, phase="halo").wait()
 
-    with pytest.raises(PeerLost, match=r"deadlock.*rank 0 in phase 'halo' \(irecv\); rank 1 in phase 'halo'"):
-        run_ranks(work, 2, "threads")
+    with pytest.raises(PeerLost, match=r"deadlock.*rank 0 in phase 'halo' \(iswap\); rank 1 in phase 'halo'"):
+        run_ranks(work, 3, "threads")
 
 
 def test_waiting_for_a_rank_that_has_returned_is_a_deadlock() -> None:
@@ -60,10 +61,10 @@ def test_the_first_failure_is_raised_with_its_rank_and_the_others_stop() -> None
 def test_a_sent_tensor_may_be_changed_after_wait() -> None:
     def work(comm: Communicator) -> float:
         x = torch.full((1,), float(comm.rank))
-        request = comm.isend(x, 1 - comm.rank)
-        request.wait()
+        comm.iswap([x], 1 - comm.rank, [], 1 - comm.rank).wait()
         x.fill_(-1)
         comm.barrier()
-        return comm.irecv(torch.empty(1), 1 - comm.rank).wait().item()
+        (came,) = comm.iswap([], 1 - comm.rank, [torch.empty(1)], 1 - comm.rank).wait()
+        return came.item()
 
     assert run_ranks(work, 2, "threads") == [1.0, 0.0]

@@ -35,16 +35,6 @@ def test_a_symmetric_matrix_is_its_own_transpose():
     assert torch.equal(skew.T.dense(), skew.dense().T)
 
 
-def test_once_computes_once_and_notices_a_change():
-    a = random_csr(6, 6, 0.5, seed=1, dtype=torch.float32)
-    x = torch.randn(6, 3)
-    first = a.once(x)
-    assert a.once(x) is first
-    torch.testing.assert_close(a.once(x, hops=2), a.dense() @ (a.dense() @ x))
-    x += 1
-    torch.testing.assert_close(a.once(x), a.dense() @ x)
-
-
 @pytest.mark.parametrize(
     ("indptr", "indices", "values", "shape", "words"),
     [

@@ -6,7 +6,7 @@ import torch
 
 from weft.graph import Graph, normalise
 from weft.kernels import CSR
-from weft.parallel import DistributedGraph
+from weft.parallel import Operator
 
 
 def directed(n: int = 23, arcs: int = 90, seed: int = 0) -> Graph:
@@ -21,6 +21,6 @@ def adjacency(graph: Graph, how: str, dtype: torch.dtype = torch.float64) -> CSR
     return CSR(normalised.indptr, normalised.indices, normalised.weights, (graph.num_nodes, graph.num_nodes))
 
 
-def matrix_of(graph: Graph, how: str, dtype: torch.dtype = torch.float64) -> DistributedGraph:
-    """The same, as attention wants it."""
-    return DistributedGraph.local(adjacency(graph, how, dtype))
+def matrix_of(graph: Graph, how: str, dtype: torch.dtype = torch.float64) -> Operator:
+    """The same, as a layer wants it."""
+    return Operator.local(adjacency(graph, how, dtype))

@@ -16,7 +16,8 @@ from weft.kernels import CSR, Stream, native
 from weft.kernels.attention import Drop
 from weft.nn import algebra
 from weft.nn.algebra import Sampled, Virtual, aggregate, dropout, leaky_relu, outer, rep, softmax, sum, tall
-from weft.parallel import DistributedGraph
+from weft.parallel import Operator
+from weft.parallel.entries import Entries
 
 from .graphs import adjacency, directed
 
@@ -24,7 +25,7 @@ N, HEADS, WIDTH = 13, 3, 4
 STREAM = Stream(1, 2, 3)
 
 
-def matrix(weighted: bool) -> tuple[DistributedGraph, Tensor, Tensor]:
+def matrix(weighted: bool) -> tuple[Operator, Tensor, Tensor]:
     """(A, A dense, where it has entries): directed, with empty rows (vertex 5) and columns."""
     a = adjacency(directed(N, 40), "none")
     if weighted:
@@ -34,7 +35,7 @@ def matrix(weighted: bool) -> tuple[DistributedGraph, Tensor, Tensor]:
     there[a.row_of, a.indices.long()] = True
     assert not there[5].any()
     assert bool((~there).all(0).any())
-    return DistributedGraph.local(a), a.dense().double(), there
+    return Operator.local(a), a.dense().double(), there
 
 
 class Dense:
@@ -245,9 +246,9 @@ def test_shapes_that_kernels_know_take_them_and_give_what_entries_give(shape, en
     A, _, _ = matrix(weighted=False)
     entry, kind = FUSED[shape]
     virtual, p, taken = ENTRIES[entry][0], leaves(HEADS), []
-    attend = DistributedGraph.attend
+    attend = Operator.attend
     monkeypatch.setattr(
-        DistributedGraph, "attend", lambda self, *a, **o: taken.append(o["kind"]) or attend(self, *a, **o)
+        Operator, "attend", lambda self, *a, **o: taken.append(o["kind"]) or attend(self, *a, **o)
     )
     fused = ENDS[end][0](A * virtual(p, HEADS), p["x"])
     assert taken == [kind]
@@ -259,7 +260,7 @@ def test_shapes_that_kernels_know_take_them_and_give_what_entries_give(shape, en
 
 @pytest.mark.parametrize("entry", ["functions", "dot and vectors mixed", "outer"])
 def test_other_shapes_and_weighted_matrices_do_not(entry, monkeypatch):
-    monkeypatch.setattr(DistributedGraph, "attend", None)  # nobody may call it
+    monkeypatch.setattr(Operator, "attend", None)  # nobody may call it
     A, _, _ = matrix(weighted=False)
     p = leaves(2)
     softmax(A * ENTRIES[entry][0](p, 2)) @ p["x"]
@@ -297,15 +298,15 @@ def test_a_mask_is_the_streams_and_nobody_drops_at_inference():
 def test_what_stands_twice_is_computed_once(monkeypatch):
     A, _, _ = matrix(weighted=False)
     p, calls = leaves(2), []
-    real = DistributedGraph.dots
-    monkeypatch.setattr(DistributedGraph, "dots", lambda self, *a: calls.append(1) or real(self, *a))
+    real = Entries.dots
+    monkeypatch.setattr(Entries, "dots", lambda self, *a: calls.append(1) or real(self, *a))
     V = tall(p["q"], 2) @ tall(p["k"], 2).T
     ((A * torch.tanh(V)) * (A * torch.exp(V))) @ p["x"]
     assert len(calls) == 1
 
 
 def test_float32_and_an_x_of_one_head_for_all():
-    A = DistributedGraph.local(adjacency(directed(N, 40), "none", torch.float32))
+    A = Operator.local(adjacency(directed(N, 40), "none", torch.float32))
     h = torch.randn(N, 6)
     y = softmax(A * (tall(h) @ tall(h).T)) @ h
     assert y.dtype == torch.float32
@@ -344,7 +345,7 @@ V = rep(torch.ones(N))
         (lambda: V + tall(torch.ones(N, 2)), "H itself is n×w"),
         (lambda: S() + S(), "two different matrices. Sample both at"),
         (lambda: matrix(False)[0] * S(), "sampled already. Multiply by A once"),
-        (lambda: adjacency(directed(N, 40), "none") * V, "a bare matrix. Use DistributedGraph.local"),
+        (lambda: adjacency(directed(N, 40), "none") * V, "a bare matrix. Use Operator.local"),
         (lambda: S().T, "no transpose here. Transpose the virtual one: A \\* V.T"),
         (lambda: str(S()), "printing is not defined on a sampled matrix. Use S @ X, sum"),
         (lambda: torch.sum(S()), "sum is not defined on a sampled matrix. Use S @ X, sum"),
@@ -387,12 +388,12 @@ _LARGE = """
 import resource, sys, torch
 from weft.kernels import CSR, Stream
 from weft.nn.algebra import *
-from weft.parallel import DistributedGraph
+from weft.parallel import Operator
 n, degree, width = 200_000, 24, 32
 torch.set_num_threads(1)
 g = torch.Generator().manual_seed(0)
 indices = torch.randint(n, (n * degree,), generator=g).int()
-A = DistributedGraph.local(CSR(torch.arange(0, n * degree + 1, degree), indices, None, (n, n)))
+A = Operator.local(CSR(torch.arange(0, n * degree + 1, degree), indices, None, (n, n)))
 A.plan.matrix(0).T, A.plan.matrix(0).permutation
 u, v = torch.randn(n, 1, requires_grad=True), torch.randn(n, 1, requires_grad=True)
 h, b = torch.randn(n, width, requires_grad=True), torch.ones((), requires_grad=True)
@@ -426,7 +427,7 @@ def test_nothing_of_the_size_of_the_matrix_or_of_arcs_times_width_is_made(layer)
 def test_vectors_of_another_type_are_brought_to_that_of_x(kind, dtype):
     """Degrees are whole numbers; kernels would read them as something else."""
     A, h = (
-        DistributedGraph.local(adjacency(directed(N, 40), "none")),
+        Operator.local(adjacency(directed(N, 40), "none")),
         torch.randn(N, 4, generator=torch.Generator().manual_seed(0)),
     )
     H, w = tall(h), (torch.arange(N) % 5 + 1)
@@ -446,7 +447,7 @@ def test_vectors_of_another_type_are_brought_to_that_of_x(kind, dtype):
 
 
 def test_operands_that_kernels_would_misread_are_refused():
-    A, h = DistributedGraph.local(adjacency(directed(N, 40), "none")), torch.ones(N, 4)
+    A, h = Operator.local(adjacency(directed(N, 40), "none")), torch.ones(N, 4)
     H = tall(h)
     with pytest.raises(TypeError, match=r"x is torch\.float64, row is"):
         _ = (A * (H @ H.T)) @ h.double()
@@ -468,7 +469,7 @@ def test_operands_that_kernels_would_misread_are_refused():
 def test_masked_scores_count_nothing_wherever_they_stand(backend):
     """A row of 300 arcs, of which the first 256 have the score −∞: more than a tile."""
     n = 300
-    A = DistributedGraph.local(CSR(torch.tensor([0, n] + [n] * (n - 1)), torch.arange(n).int(), None, (n, n)))
+    A = Operator.local(CSR(torch.tensor([0, n] + [n] * (n - 1)), torch.arange(n).int(), None, (n, n)))
     v = torch.zeros(n)
     v[:256] = -torch.inf
     x = torch.arange(n, dtype=torch.float32)[:, None]

@@ -5,16 +5,16 @@ import torch
 
 from weft.errors import UserError
 from weft.kernels import Stream, dropout
-from weft.nn import MODELS, ModelConfig, Noise, build
+from weft.nn import MODELS, Chain, ModelConfig, Noise, build
 
-from .graphs import adjacency, directed, matrix_of
+from .graphs import directed, matrix_of
 
 
 def dense_model(model, A, x, noise):
     """The stack's equation with plain torch operations and stored masks."""
     h = dropout(x, model.input_dropout, Stream(noise.seed, noise.epoch, 0))
     for depth, layer in enumerate(model.layers):
-        z = layer(A, h)
+        z = layer(A if layer.hops == 1 else Chain([A] * layer.hops), h)
         if depth == len(model.layers) - 1:
             return z
         if model.residual and z.shape == h.shape:
@@ -63,14 +63,32 @@ def test_training_with_dropout_asks_for_its_random_numbers():
 
 def test_the_first_aggregation_happens_once():
     model = build(ModelConfig(layers=2, hidden=5), 4, 2)
-    A = adjacency(directed(), "gcn", torch.float32)
+    A = matrix_of(directed(), "gcn", torch.float32)
     calls = []
-    plain = A.aggregate
-    A.aggregate = lambda h, reduce="sum": calls.append(h.shape[1]) or plain(h, reduce)
+    plain = A._aggregate
+    A._aggregate = lambda h, reduce: calls.append(h.shape[1]) or plain(h, reduce)
     x = torch.randn(23, 4)
+    A.hold(x)
     for epoch in range(3):
         model(A, x, Noise(0, epoch)).sum().backward()
-    assert calls == [4, 2, 2, 2]  # A·X at width 4 once; then layer 2 at width 2 each time
+    assert calls == [4, 5, 5, 5]  # A·X at width 4 once; then layer 2's each time
+    x += 1
+    model(A, x, Noise(0, 3))
+    assert calls == [4, 5, 5, 5, 4, 5]  # X has changed: the old answer would be wrong
+
+
+def test_several_hops_of_what_is_held_are_made_once():
+    model = build(ModelConfig("sgc", layers=3, dropout=0.0), 4, 2)
+    A = matrix_of(directed(), "gcn", torch.float32)
+    calls = []
+    plain = A._aggregate
+    A._aggregate = lambda h, reduce: calls.append(h.shape[1]) or plain(h, reduce)
+    x = torch.randn(23, 4)
+    A.hold(x)
+    first = model(A, x)
+    assert torch.equal(model(A, x), first)
+    assert calls == [4, 4, 4]
+    assert len(A._made) == 1  # and the hops before the last are not kept
 
 
 @pytest.mark.parametrize(
@@ -79,7 +97,7 @@ def test_the_first_aggregation_happens_once():
         ({"name": "gatt"}, "unknown model 'gatt'"),
         ({"layers": 0}, "at least 1, not 0"),
         ({"dropout": 1.0}, r"\[0, 1\), not 1.0"),
-        ({"aggregate": "maxx"}, "Did you mean 'max'"),
+        ({"name": "sage", "aggregate": "maxx"}, "Did you mean 'max'"),
     ],
 )
 def test_a_mistake_is_one_line(options, words):

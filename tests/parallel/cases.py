@@ -14,7 +14,7 @@ from torch import Tensor
 
 from weft.comm import Communicator, Ledger
 from weft.graph import Graph, normalise
-from weft.parallel import Blocks, DistributedGraph, Grid
+from weft.parallel import Blocks, Grid, Operator
 
 Shape = tuple[int, int, int]
 PHASES = ("split", "gather", "reduce", "join", "adjacency")
@@ -127,25 +127,32 @@ def check(
 ) -> None:
     """On this rank: values and gradients of the serial product, words and messages of the formulas."""
     grid, graph = Grid(*shape), directed(n, weighted)
-    a = DistributedGraph.build(
+    a = Operator.build(
         graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap, move_adjacency
     )
     for reduce in reductions:
         what = (shape, exchange, how, reduce, n, width, weighted, parts, overlap, move_adjacency, comm.rank)
-        extremum = reduce in ("max", "min")
         h, dy, want, want_dh = problem(n, weighted, how, reduce, width)
         if reduce == "mean":
-            a._degrees()  # counted once and kept: its messages are not a propagation's
-        own = a.own(h).requires_grad_()
+            _ = a.degrees  # counted once and kept: its messages are not a propagation's
+        own = a.layout.take(h).requires_grad_()
         with Ledger(comm) as books:
             y = a.aggregate(own, reduce)
-            y.backward(a.own(dy))
-        close(y.detach(), a.own(want), ("forward", *what))
+            y.backward(a.layout.take(dy))
+        close(y.detach(), a.layout.take(want), ("forward", *what))
         assert own.grad is not None
-        close(own.grad, a.own(want_dh), ("backward", *what))
-        foretold = a.predict([width], winners=extremum)
+        close(own.grad, a.layout.take(want_dh), ("backward", *what))
+        foretold = a.foretell(lambda dry, reduce=reduce: propagated(dry, width, reduce))
         assert received(books) == (foretold.words, foretold.messages), ("words", *what)
         assert foretold.words.keys() <= set(PHASES)
+
+
+def propagated(a: Operator, width: int, reduce: str = "sum", backward: bool = True) -> None:
+    """One product and its way back, of tensors without numbers."""
+    h = torch.empty(a.rows.numel(), width, dtype=torch.float64, device="meta", requires_grad=True)
+    y = a.aggregate(h, reduce)
+    if backward:
+        y.backward(torch.empty_like(y))
 
 
 def check_all(comm: Communicator, cases: Sequence[Sequence[Any]]) -> int:

@@ -12,12 +12,12 @@ from torch import Tensor
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph
-from weft.kernels import Move, Stream
-from weft.nn.adjacency import Tally
+from weft.kernels import Stream
 from weft.nn.algebra import aggregate, dropout, leaky_relu, outer, rep, softmax, sum, tall
-from weft.parallel import DistributedGraph, Grid
+from weft.parallel import Grid, Operator
 
 from .cases import Shape, directed, numbers, owners, received
+from .formulas import Move, Tally, count_moves
 
 N, WIDTH = 31, 4
 STREAM = Stream(1, 2, 3)
@@ -60,20 +60,30 @@ def leaves(heads: int) -> Leaves:
     return out | {"b": torch.tensor(0.7, dtype=torch.float64)}
 
 
-def run(A: DistributedGraph, name: str, heads: int) -> tuple[Tensor, Leaves]:
+def run(A: Operator, name: str, heads: int) -> tuple[Tensor, Leaves]:
     """(y, gradients) of this rank."""
     everything = leaves(heads)
-    p = {n: (A.own(t) if t.dim() else t.clone()).requires_grad_() for n, t in everything.items()}
+    p = {n: (A.layout.take(t) if t.dim() else t.clone()).requires_grad_() for n, t in everything.items()}
     y = EXPRESSIONS[name](A, p, heads)
     dy = torch.linspace(-1, 1, N * heads * WIDTH, dtype=torch.float64).view(N, heads * WIDTH)
-    y.backward(A.own(dy))
+    y.backward(A.layout.take(dy))
     return y.detach(), {n: t.grad for n, t in p.items() if t.grad is not None}
+
+
+def run_dry(A: Operator, name: str, heads: int) -> None:
+    """The same without numbers."""
+    p = {}
+    for n, t in leaves(heads).items():
+        shape = (A.rows.numel(), *t.shape[1:]) if t.dim() else ()
+        p[n] = torch.empty(shape, dtype=t.dtype, device="meta", requires_grad=True)
+    y = EXPRESSIONS[name](A, p, heads)
+    y.backward(torch.empty_like(y))
 
 
 @functools.cache
 def alone(name: str, heads: int, weighted: bool) -> tuple[Tensor, Leaves]:
     def work(comm: Communicator) -> tuple[Tensor, Leaves]:
-        graph = DistributedGraph.build(directed(N, weighted), comm, Grid(1), "none", dtype=torch.float64)
+        graph = Operator.build(directed(N, weighted), comm, Grid(1), "none", dtype=torch.float64)
         return run(graph, name, heads)
 
     return run_ranks(work, 1, "threads")[0]
@@ -104,7 +114,7 @@ def check(
     names: list[str],
 ) -> None:
     grid = Grid(*shape)
-    A = DistributedGraph.build(
+    A = Operator.build(
         directed(N, weighted),
         comm,
         grid,
@@ -115,22 +125,24 @@ def check(
         True,
         moving,
     )
-    A._degrees()  # counted once and kept
+    _ = A.degrees  # counted once and kept
     for name in names:
         for heads in (1, 3):
             what = (name, heads, shape, exchange, weighted, parts, moving, comm.rank)
             with Ledger(comm) as books:
                 y, gradients = run(A, name, heads)
-            foretold = A.predict_moves(moves_of(name, heads, not weighted))
+            foretold = A.foretell(functools.partial(run_dry, name=name, heads=heads))
             assert received(books) == (foretold.words, foretold.messages), ("words", *what)
+            formulas = count_moves(A, moves_of(name, heads, not weighted))
+            assert (formulas.words, formulas.messages) == received(books), ("formulas", *what)
             want, want_gradients = alone(name, heads, weighted)
-            close(y, A.own(want), ("forward", *what))
+            close(y, A.layout.take(want), ("forward", *what))
             assert gradients.keys() == want_gradients.keys(), what
             for leaf, g in gradients.items():
                 w = want_gradients[leaf]
                 if w.dim() == 0:
                     g = comm.all_reduce(g.reshape(1)).reshape(())
-                close(g, A.own(w) if w.dim() else w, (f"gradient of {leaf}", *what))
+                close(g, A.layout.take(w) if w.dim() else w, (f"gradient of {leaf}", *what))
 
 
 SHAPES: list[Shape] = [
@@ -160,27 +172,27 @@ def test_the_lumps_leave_a_rank_empty():
     assert 0 in blocks.sizes
 
 
-def test_a_wrong_prediction_is_caught(monkeypatch):
+def test_a_wrong_formula_is_caught(monkeypatch):
     """A formula that forgets the softmax's sums fails the comparison above."""
-    from weft.parallel import distributed, volume
+    from . import formulas
 
     alone("gat", 1, False), alone("gat", 3, False)
     case = ((2, 2, 1), "dense", False, "even", False, ["gat"])
     run_ranks(check, 4, "threads", *case)
-    honest = volume.count_move
+    honest = formulas.count_move
 
     def careless(count, move, forward, backward):
         honest(count, Move(**{**move.__dict__, "softmax": False}), forward, backward)
 
-    monkeypatch.setattr(distributed, "count_move", careless)
-    with pytest.raises(AssertionError, match="words"):
+    monkeypatch.setattr(formulas, "count_move", careless)
+    with pytest.raises(AssertionError, match="formulas"):
         run_ranks(check, 4, "threads", *case)
 
 
 def test_no_gradient_is_sent_where_nobody_asks_for_it():
     def work(comm: Communicator) -> None:
-        A = DistributedGraph.build(directed(N), comm, Grid(2, 2, 1), "none", dtype=torch.float64)
-        u, v, x = (A.own(numbers(N, w, seed=w)) for w in (1, 1, 6))
+        A = Operator.build(directed(N), comm, Grid(2, 2, 1), "none", dtype=torch.float64)
+        u, v, x = (A.layout.take(numbers(N, w, seed=w)) for w in (1, 1, 6))
         for grads in ((), ("u",), ("v",), ("x",)):
             named = {"u": u.clone(), "v": v.clone(), "x": x.clone()}
             for name in grads:
@@ -192,8 +204,8 @@ def test_no_gradient_is_sent_where_nobody_asks_for_it():
             tally = Tally()
             empty = {n: t[:0].detach().requires_grad_(n in grads) for n, t in named.items()}
             softmax(tally * leaky_relu(rep(empty["u"]) + rep(empty["v"]).T)) @ empty["x"]
-            foretold = A.predict_moves(tally.moves)
-            assert received(books) == (foretold.words, foretold.messages), grads
+            formulas = count_moves(A, tally.moves)
+            assert received(books) == (formulas.words, formulas.messages), grads
 
     run_ranks(work, 4, "threads")
 
@@ -206,11 +218,11 @@ def test_logits_of_ten_thousand_meet_across_ranks_without_overflow():
     for shape in ((1, 1, 1), (1, 3, 1), (3, 2, 1)):
 
         def work(comm: Communicator, shape: Shape = shape) -> tuple[Tensor, Tensor]:
-            A = DistributedGraph.build(directed(N), comm, Grid(*shape), "none", dtype=torch.float64)
-            v, x = A.own(column).requires_grad_(), A.own(numbers(N, 3))
+            A = Operator.build(directed(N), comm, Grid(*shape), "none", dtype=torch.float64)
+            v, x = A.layout.take(column).requires_grad_(), A.layout.take(numbers(N, 3))
             y = softmax(A * (rep(torch.zeros_like(v)) + rep(v).T)) @ x
             y.sum().backward()
-            return A.collect(y), A.collect(v.grad)
+            return A.layout.collect(y), A.layout.collect(v.grad)
 
         y, dv = run_ranks(work, Grid(*shape).size, "threads")[0]
         assert bool(torch.isfinite(y).all())
@@ -220,7 +232,7 @@ def test_logits_of_ten_thousand_meet_across_ranks_without_overflow():
 
 
 def test_operands_that_do_not_fit_are_named():
-    A = DistributedGraph.local(run_matrix())
+    A = Operator.local(run_matrix())
     x, one = torch.ones(N, 4), torch.ones(N, 1)
     with pytest.raises(UserError, match="unknown attention 'adittive'"):
         A.attend(one, one, x, kind="adittive")
@@ -243,12 +255,12 @@ def run_matrix() -> Any:
 
 def masked(comm: Communicator, graph: Any, grid: Grid) -> Tensor:
     """The mean over the last six of twelve vertices: the first six are masked."""
-    A = DistributedGraph.build(graph, comm, grid, "none", dtype=torch.float64)
+    A = Operator.build(graph, comm, grid, "none", dtype=torch.float64)
     v = torch.zeros(12, dtype=torch.float64)
     v[:6] = -torch.inf
     x = torch.arange(12, dtype=torch.float64)[:, None]
-    y = softmax(A * (rep(0 * A.own(v).clamp(min=0)) + rep(A.own(v)).T)) @ A.own(x)
-    return A.collect(y)
+    y = softmax(A * (rep(0 * A.layout.take(v).clamp(min=0)) + rep(A.layout.take(v)).T)) @ A.layout.take(x)
+    return A.layout.collect(y)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (3, 1, 2)])

@@ -5,15 +5,16 @@ import torch
 
 from weft.comm import Communicator
 from weft.comm.threads import run_threads
-from weft.parallel import Blocks, DistributedGraph, Grid
+from weft.parallel import Blocks, Grid, Operator
 from weft.parallel.foretell import foretell
 from weft.parallel.volume import Volume
 
-from .cases import directed, factorisations
+from .cases import directed, factorisations, propagated
 
 
 def planned(comm: Communicator, graph, blocks: Blocks, exchange: str) -> Volume:
-    return DistributedGraph.build(graph, comm, blocks.grid, "gcn", exchange, blocks).predict([5])
+    A = Operator.build(graph, comm, blocks.grid, "gcn", exchange, blocks)
+    return A.foretell(lambda dry: propagated(dry, 5))
 
 
 @pytest.mark.parametrize("exchange", ["dense", "sparse"])

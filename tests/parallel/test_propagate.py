@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, Store, open_store, write_store
-from weft.parallel import Blocks, DistributedGraph, Grid
-from weft.parallel.propagate import Columns
+from weft.nn import Chain
+from weft.parallel import Blocks, Grid, Operator
+from weft.parallel.propagate import FeatureLine
 
 from .cases import (
     ALL,
@@ -26,6 +27,7 @@ from .cases import (
     factorisations,
     numbers,
     problem,
+    propagated,
     received,
     serial,
 )
@@ -111,18 +113,18 @@ def test_any_graph_on_any_grid_with_any_owners(data):
 
     def work(comm: Communicator) -> None:
         blocks = Blocks.of_parts(torch.tensor(parts), grid)
-        a = DistributedGraph.build(graph, comm, grid, how, exchange, blocks, torch.float64)
+        a = Operator.build(graph, comm, grid, how, exchange, blocks, torch.float64)
         if reduce == "mean":
-            a._degrees()
-        own = a.own(h).requires_grad_()
+            _ = a.degrees
+        own = a.layout.take(h).requires_grad_()
         with Ledger(comm) as books:
             ours = a.aggregate(own, reduce)
-            ours.backward(a.own(dy))
-        close(ours.detach(), a.own(y), "forward")
-        close(own.grad, a.own(dh), "backward")
-        foretold = a.predict([width], winners=reduce in ("max", "min"))
+            ours.backward(a.layout.take(dy))
+        close(ours.detach(), a.layout.take(y), "forward")
+        close(own.grad, a.layout.take(dh), "backward")
+        foretold = a.foretell(lambda dry, reduce=reduce: propagated(dry, width, reduce))
         assert received(books) == (foretold.words, foretold.messages)
-        assert torch.equal(a.collect(a.own(h)), h)
+        assert torch.equal(a.layout.collect(a.layout.take(h)), h)
 
     run_ranks(work, grid.size, "threads")
 
@@ -141,10 +143,10 @@ def test_of_equal_neighbours_the_smallest_vertex_takes_the_gradient(shape, excha
     def work(comm: Communicator) -> None:
         # A random order of owners: the smallest vertex is in no particular slab.
         blocks = Blocks.even(n, Grid(*shape), seed=5)
-        a = DistributedGraph.build(graph, comm, Grid(*shape), "none", exchange, blocks, torch.float64)
+        a = Operator.build(graph, comm, Grid(*shape), "none", exchange, blocks, torch.float64)
         h = torch.ones(a.rows.numel(), 3, dtype=torch.float64, requires_grad=True)
         a.aggregate(h, reduce).sum().backward()
-        whole = a.collect(h.grad)
+        whole = a.layout.collect(h.grad)
         assert torch.equal(whole[0], torch.full((3,), float(n), dtype=torch.float64))
         assert not whole[1:].any()
 
@@ -182,15 +184,15 @@ def test_a_nan_wins_everywhere(shape, reduce):
     h[4, 0] = h[9, 0] = torch.nan
 
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(graph, comm, Grid(*shape), "none", dtype=torch.float64)
-        own = a.own(h).requires_grad_()
+        a = Operator.build(graph, comm, Grid(*shape), "none", dtype=torch.float64)
+        own = a.layout.take(h).requires_grad_()
         y = a.aggregate(own, reduce)
         y[:, 0].sum().backward()
         hit = there[:, [4, 9]].any(1)
-        assert torch.equal(a.collect(y)[:, 0].isnan(), hit)
-        assert not a.collect(y)[:, 1].isnan().any()
+        assert torch.equal(a.layout.collect(y)[:, 0].isnan(), hit)
+        assert not a.layout.collect(y)[:, 1].isnan().any()
         # Of two NaNs the smaller vertex takes the gradient.
-        assert float(a.collect(own.grad)[4, 0]) == int(there[:, 4].sum())
+        assert float(a.layout.collect(own.grad)[4, 0]) == int(there[:, 4].sum())
 
     run_ranks(work, ranks_of(shape), "threads")
 
@@ -202,7 +204,8 @@ def test_complete_rows_become_columns_and_come_back():
     def work(comm: Communicator) -> None:
         grid = Grid(1, 2, 3)
         blocks = Blocks.of_parts(torch.tensor([0, 0, 0, 1, 3, 5, 5]), grid)  # ranks 2 and 4 own nothing
-        columns = Columns(grid.along(comm, "feature"), blocks, comm.rank)
+        sizes = [blocks.sizes[peer] for peer in grid.peers(comm.rank, "feature")]
+        columns = FeatureLine(grid.along(comm, "feature"), sizes)
         begin, end = blocks.own(comm.rank)
         x = numbers(7, 5)[begin:end]
         f = grid.place(comm.rank)[2]
@@ -220,9 +223,9 @@ def test_collect_of_own_is_the_whole(shape, form):
     x = torch.arange(float(torch.tensor(form).prod())).reshape(form)
 
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(directed(13), comm, Grid(*shape), blocks=Blocks.even(13, Grid(*shape), 7))
-        assert torch.equal(a.collect(a.own(x)), x)
-        assert torch.equal(a.collect(a.own(x.long())), x.long())
+        a = Operator.build(directed(13), comm, Grid(*shape), blocks=Blocks.even(13, Grid(*shape), 7))
+        assert torch.equal(a.layout.collect(a.layout.take(x)), x)
+        assert torch.equal(a.layout.collect(a.layout.take(x.long())), x.long())
 
     run_ranks(work, ranks_of(shape), "threads")
 
@@ -238,8 +241,8 @@ def test_a_store_gives_what_its_graph_gives(tmp_path, how, exchange, weighted):
     def work(comm: Communicator, source: Graph | Store) -> torch.Tensor:
         grid = Grid(2, 2, 1)
         blocks = Blocks.of_parts(torch.arange(23) % 3, grid)  # rank 3 owns nothing
-        a = DistributedGraph.build(source, comm, grid, how, exchange, blocks, torch.float64)
-        return a.collect(a @ a.own(numbers(23, 3)))
+        a = Operator.build(source, comm, grid, how, exchange, blocks, torch.float64)
+        return a.layout.collect(a @ a.layout.take(numbers(23, 3)))
 
     for ours, theirs in zip(
         run_ranks(work, 4, "threads", store), run_ranks(work, 4, "threads", graph), strict=True
@@ -251,15 +254,18 @@ def test_what_never_changes_is_computed_once():
     graph = directed(13)
 
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(graph, comm, Grid(2, 1, 2), dtype=torch.float64)
-        x = a.own(numbers(13, 4))
-        first = a.once(x, hops=2)
-        close(first, a @ (a @ x), "two hops")
+        a = Operator.build(graph, comm, Grid(2, 1, 2), dtype=torch.float64)
+        x = a.layout.take(numbers(13, 4))
+        a.hold(x)
+        first, twice = a @ x, Chain([a, a]) @ x
+        close(twice, a @ (a @ x), "two hops")
         with Ledger(comm) as books:
-            assert a.once(x, hops=2) is first
+            assert (a @ x) is first
+            assert (Chain([a, a]) @ x) is twice
         assert not books.words()
         x.add_(1)  # changed in place: the old answer would be wrong
-        close(a.once(x, hops=2), a @ (a @ x), "two hops of the new x")
+        close(a @ x, a @ x.clone(), "the new x")
+        close(Chain([a, a]) @ x, a @ (a @ x.clone()), "two hops of the new x")
 
     run_ranks(work, 4, "threads")
 
@@ -271,10 +277,10 @@ def test_gradients_flow_through_several_propagations():
     torch.tanh(a_dense @ torch.tanh(a_dense @ h)).square().sum().backward()
 
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(graph, comm, Grid(2, 3, 2), "gcn", "sparse", dtype=torch.float64)
-        own = a.own(h.detach()).requires_grad_()
+        a = Operator.build(graph, comm, Grid(2, 3, 2), "gcn", "sparse", dtype=torch.float64)
+        own = a.layout.take(h.detach()).requires_grad_()
         torch.tanh(a @ torch.tanh(a @ own)).square().sum().backward()
-        close(own.grad, a.own(h.grad), "two layers")
+        close(own.grad, a.layout.take(h.grad), "two layers")
 
     run_ranks(work, 12, "threads")
 
@@ -283,7 +289,7 @@ def test_each_rank_holds_only_its_share_of_the_arcs():
     graph = directed(101, degree=6)
 
     def work(comm: Communicator) -> int:
-        a = DistributedGraph.build(graph, comm, Grid(2, 3, 2), "none", blocks=Blocks.even(101, Grid(2, 3, 2)))
+        a = Operator.build(graph, comm, Grid(2, 3, 2), "none", blocks=Blocks.even(101, Grid(2, 3, 2)))
         return a.arcs
 
     arcs = run_ranks(work, 12, "threads")
@@ -295,9 +301,9 @@ def test_each_rank_holds_only_its_share_of_the_arcs():
 
 
 def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
-    from weft.parallel import distributed
+    from weft.parallel import operator
 
-    honest = distributed.Exchange
+    honest = operator.Exchange
 
     def careless(comm, sizes, need=None, overlap=True):
         if need is not None and comm.size > 1:
@@ -310,7 +316,7 @@ def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
 
     case = ((3, 1, 1), "sparse", "none", ("sum",), 31, 5, False, "even", True)
     run_ranks(check, 3, "threads", *case)
-    monkeypatch.setattr(distributed, "Exchange", careless)
+    monkeypatch.setattr(operator, "Exchange", careless)
     with pytest.raises(AssertionError, match="forward"):
         run_ranks(check, 3, "threads", *case)
 
@@ -332,16 +338,16 @@ MISTAKES = {
 def test_a_mistake_is_one_line(message):
     arguments = {"grid": Grid(3)} | MISTAKES[message]
     with pytest.raises(UserError) as caught:
-        run_ranks(lambda comm: DistributedGraph.build(directed(13), comm, **arguments), 3, "threads")
+        run_ranks(lambda comm: Operator.build(directed(13), comm, **arguments), 3, "threads")
     assert str(caught.value) == message
 
 
 def test_an_unknown_reduction_and_a_wrong_h_are_refused():
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(directed(13), comm, Grid(2))
+        a = Operator.build(directed(13), comm, Grid(2))
         with pytest.raises(UserError, match=r"unknown reduction 'maximum'\. Did you mean 'max'\?"):
-            a.aggregate(a.own(torch.ones(13, 2)), "maximum")
-        with pytest.raises(ValueError, match=r"this rank owns \d vertices, h is"):
+            a.aggregate(a.layout.take(torch.ones(13, 2)), "maximum")
+        with pytest.raises(ValueError, match=r"h is \(13, 2\), for \d vertices at hand"):
             a @ torch.ones(13, 2)
 
     run_ranks(work, 2, "threads")

@@ -7,7 +7,7 @@ import torch
 
 from weft.kernels import CSR, Stream, native
 from weft.nn.algebra import dropout, outer, softmax, tall
-from weft.parallel import DistributedGraph
+from weft.parallel import Operator
 
 N = 290
 
@@ -25,7 +25,7 @@ def cosine(
     a: CSR, heads: int, width: int, soft: bool, drop: float, fixed: bool, short: bool
 ) -> list[torch.Tensor]:
     """(y, dβ[, dx]) of β-scaled, unevenly normalised products, by the short way or the general one."""
-    A = DistributedGraph.local(a)
+    A = Operator.local(a)
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(N, heads * width, dtype=torch.float64, generator=generator).requires_grad_(not fixed)
     beta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -64,14 +64,14 @@ def test_a_slope_needs_no_symmetry(heads, width, soft, backend):
 
 
 def test_a_directed_matrix_whose_features_are_learned_takes_the_general_way():
-    A = DistributedGraph.local(matrix(directed=True))
+    A = Operator.local(matrix(directed=True))
     assert not A._symmetric
     H = tall(torch.ones(N, 3, requires_grad=True))
     assert type(((A * (H @ H.T)) @ H).grad_fn).__name__ == "AttendBackward"
 
 
 def test_scores_that_need_no_gradient_take_the_short_way_too():
-    A = DistributedGraph.local(matrix(directed=True))
+    A = Operator.local(matrix(directed=True))
     H = tall(torch.randn(N, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
     y = softmax(A * (H @ H.T)) @ H
     assert y.grad_fn is None
@@ -79,7 +79,7 @@ def test_scores_that_need_no_gradient_take_the_short_way_too():
 
 
 def test_a_slope_survives_logits_of_ten_thousand():
-    A = DistributedGraph.local(matrix())
+    A = Operator.local(matrix())
     H = tall(100 * torch.randn(N, 8, generator=torch.Generator().manual_seed(3)))
     beta = torch.tensor(1.0, requires_grad=True)
     y = softmax(beta * (A * (H @ H.T))) @ H

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.comm import Communicator, run_ranks
 from weft.graph import Graph, Store, normalise, open_store, sbm, write_store
-from weft.parallel import Blocks, DistributedGraph, Grid
+from weft.parallel import Blocks, Grid, Operator
 from weft.parallel.source import read_arcs, read_normalised, read_vertices
 
 from .cases import directed
@@ -81,8 +81,8 @@ def test_a_slab_of_rows_without_arcs_gets_its_loops():
     graph = Graph.from_arcs([0, 1], [1, 0], 4, weights=[2.0, 3.0])
 
     def work(comm: Communicator) -> list[float]:
-        a = DistributedGraph.build(graph, comm, Grid(2), "gcn", dtype=torch.float64)
-        return a.collect(a @ torch.ones(2, 1, dtype=torch.float64))[2:].ravel().tolist()
+        a = Operator.build(graph, comm, Grid(2), "gcn", dtype=torch.float64)
+        return a.layout.collect(a @ torch.ones(2, 1, dtype=torch.float64))[2:].ravel().tolist()
 
     assert run_ranks(work, 2, "threads") == [[1.0, 1.0]] * 2
 
@@ -121,8 +121,8 @@ def test_a_rank_asks_a_store_for_the_rows_of_its_slab_alone(tmp_path, monkeypatc
 
         watched = object.__new__(Watched)
         watched.__dict__.update(store.__dict__)
-        a = DistributedGraph.build(watched, comm, grid, "gcn", "sparse", blocks)
-        a.read(watched, "features")
+        a = Operator.build(watched, comm, grid, "gcn", "sparse", blocks)
+        a.layout.read(watched, "features")
         return asked
 
     for rank, asked in enumerate(run_ranks(work, 6, "threads")):

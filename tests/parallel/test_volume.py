@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
@@ -11,10 +9,10 @@ from hypothesis import strategies as st
 
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.graph import Graph
-from weft.parallel import Blocks, DistributedGraph, Grid, Volume
-from weft.parallel.volume import Line, dense_lines, propagation
+from weft.parallel import Blocks, Grid, Operator, Volume
 
-from .cases import check, directed, factorisations, numbers, received
+from .cases import check, directed, factorisations, numbers, propagated, received
+from .formulas import Move, count_moves, dense_lines, propagation
 
 side = st.integers(1, 4)
 
@@ -83,11 +81,11 @@ def test_halo_words_are_the_connectivity_volume_times_the_width(ranks, width):
     parts = torch.randint(ranks, (53,), generator=g)
 
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(
+        a = Operator.build(
             graph, comm, Grid(ranks), "none", "sparse", Blocks.of_parts(parts, Grid(ranks)), torch.float64
         )
         with Ledger(comm) as books:
-            a @ a.own(numbers(53, width))
+            a @ a.layout.take(numbers(53, width))
         assert books.words() == books.words("gather") == connectivity(graph, parts, comm.rank) * width
 
     run_ranks(work, ranks, "threads")
@@ -101,8 +99,8 @@ def test_sparse_never_moves_more_than_dense(shape):
     graph = directed(41)
 
     def work(comm: Communicator, exchange: str) -> int:
-        a = DistributedGraph.build(graph, comm, Grid(*shape), "gcn", exchange)
-        return sum(a.predict([4]).words.values())
+        a = Operator.build(graph, comm, Grid(*shape), "gcn", exchange)
+        return sum(a.foretell(lambda dry: propagated(dry, 4)).words.values())
 
     dense, sparse = (run_ranks(work, 8, "threads", exchange) for exchange in ("dense", "sparse"))
     assert all(s <= d for s, d in zip(sparse, dense, strict=True))
@@ -114,50 +112,48 @@ def test_forward_alone_backward_alone_and_several_widths_are_foretold(shape):
     graph = directed(29)
 
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(graph, comm, Grid(*shape), "mean", dtype=torch.float64)
+        a = Operator.build(graph, comm, Grid(*shape), "mean", dtype=torch.float64)
         both = Volume()
         for width in (3, 8):
-            h = a.own(numbers(29, width)).requires_grad_()
+            h = a.layout.take(numbers(29, width)).requires_grad_()
             with Ledger(comm) as books:
                 y = a @ h
-            forward = a.predict([width], backward=False)
+            forward = count_moves(a, [Move("propagate", width)], backward=False)
             assert received(books) == (forward.words, forward.messages)
             with Ledger(comm) as books:
                 y.sum().backward()
-            backward = a.predict([width], forward=False)
+            backward = count_moves(a, [Move("propagate", width)], forward=False)
             assert received(books) == (backward.words, backward.messages)
             both = both + forward + backward
-        assert a.predict([3, 8]) == both
-        assert a.predict([]) == Volume()
+        assert a.foretell(lambda dry: [propagated(dry, width) for width in (3, 8)]) == both
+        assert a.foretell(lambda dry: None) == Volume()
 
     run_ranks(work, 6, "threads")
 
 
 def test_no_gradient_is_sent_where_nobody_asks_for_it():
     def work(comm: Communicator) -> None:
-        a = DistributedGraph.build(directed(29), comm, Grid(2, 2, 1), dtype=torch.float64)
+        a = Operator.build(directed(29), comm, Grid(2, 2, 1), dtype=torch.float64)
         weight = numbers(4, 2).requires_grad_()
         with Ledger(comm) as books:
-            (a @ a.own(numbers(29, 4)) @ weight).sum().backward()
-        once = a.predict([4], backward=False)
+            (a @ a.layout.take(numbers(29, 4)) @ weight).sum().backward()
+        once = a.foretell(lambda dry: propagated(dry, 4, backward=False))
         assert received(books) == (once.words, once.messages)
 
     run_ranks(work, 4, "threads")
 
 
 def test_a_wrong_prediction_is_caught(monkeypatch):
-    """Off by a single row in a single line, and the comparison of every grid's test fails."""
+    """Off by a single word, and the comparison of every grid's test fails."""
     case = ((2, 2, 2), "dense", "gcn", ("sum",), 31, 5, False, "even", True)
     run_ranks(check, 8, "threads", *case)
-    from weft.parallel import distributed
+    honest = Volume.of.__func__
 
-    honest = distributed._line
+    def careless(cls, books) -> Volume:
+        right = honest(cls, books)
+        return right + Volume({"gather": 1}, {})
 
-    def careless(exchange) -> Line:
-        right = honest(exchange)
-        return replace(right, need=[*right.need[:-1], right.need[-1] + 1])
-
-    monkeypatch.setattr(distributed, "_line", careless)
+    monkeypatch.setattr(Volume, "of", classmethod(careless))
     with pytest.raises(AssertionError, match="words"):
         run_ranks(check, 8, "threads", *case)
 
@@ -165,8 +161,3 @@ def test_a_wrong_prediction_is_caught(monkeypatch):
 def test_volumes_add_up_by_phase():
     total = Volume({"gather": 3}, {"gather": 1}) + Volume({"join": 4, "gather": 2}, {"join": 2, "gather": 1})
     assert total == Volume({"gather": 5, "join": 4}, {"gather": 2, "join": 2})
-    empty = Volume()
-    empty.count("gather", [0, 0])
-    assert empty == Volume()
-    empty.count("gather", [4, 0, 5])
-    assert empty == Volume({"gather": 9}, {"gather": 2})

@@ -8,7 +8,7 @@ import torch
 
 from weft.comm import Communicator, Ledger
 from weft.graph import open_store
-from weft.train import LinkTrainer, RunConfig, Trainer
+from weft.train import RunConfig, Trainer
 from weft.train.verify import compare, serial, trace
 
 
@@ -25,8 +25,8 @@ def train_in_turn(comm: Communicator, store: str, ways: list[dict[str, Any]]) ->
         for name, value in way.items():
             setattr(made.parallel, name, value)
         trainer = Trainer(open_store(store, verify=False), made, comm if number else None)
+        foretold = trainer.predict()  # before anything ran
         result = trainer.fit()
-        foretold = trainer.predict()
         assert (result.moved.words, result.moved.messages) == (foretold.words, foretold.messages), way
         losses.append(result.loss)
     return losses
@@ -44,9 +44,9 @@ def link_in_turn(comm: Communicator, store: str, ways: list[dict[str, Any]]) -> 
         made.link.embedding_width, made.link.pair_batch, made.link.hits = 3, 200, 7
         for name, value in way.items():
             setattr(made.parallel, name, value)
-        trainer = LinkTrainer(open_store(store, verify=False), made, comm if number else None)
+        trainer = Trainer(open_store(store, verify=False), made, comm if number else None)
+        foretold = trainer.predict()  # before anything ran
         result = trainer.fit()
-        foretold = trainer.predict()
         assert (result.moved.words, result.moved.messages) == (foretold.words, foretold.messages), way
         losses.append([*result.loss, *result.scores.values()])
     return losses
@@ -56,7 +56,8 @@ def attention(model: str, **parallel: Any) -> RunConfig:
     """A run of gat, agnn or va with everything that draws random numbers."""
     made = RunConfig()
     made.model.name, made.model.layers, made.model.hidden = model, 3, 6
-    made.model.heads, made.model.output_heads = (2, 3) if model == "gat" else (1, 1)
+    if model == "gat":
+        made.model.heads, made.model.output_heads = 2, 3
     made.model.dropout, made.model.input_dropout, made.model.attention_dropout = 0.3, 0.1, 0.4
     made.train.dtype, made.train.epochs, made.train.lr = "float64", 3, 0.02
     for name, value in parallel.items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 import tomllib
 from pathlib import Path
 
@@ -9,9 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import UserError
+from weft.errors import NoSetting, UserError
+from weft.nn import MODELS
 from weft.train import RunConfig
-from weft.train.config import fields, read_toml, to_toml, update
+from weft.train.config import (
+    SECTIONS,
+    fields,
+    forget_unread,
+    load_toml,
+    read_toml,
+    refuse_unread,
+    to_toml,
+    update,
+)
 
 
 def read_back(text: str) -> RunConfig:
@@ -115,3 +128,190 @@ def test_a_missing_file_and_one_that_is_not_text_are_named():
     Path("folder.toml").mkdir()
     with pytest.raises(UserError, match=r"^cannot read folder\.toml: Is a directory"):
         read_toml(Path("folder.toml"))
+
+
+# What a run does not read
+
+FOREIGN = [
+    ({}, "link.hits", "task node does not read hits, link does. Leave out --hits, or use --task link."),
+    (
+        {"train.task": "link"}, "data.val_share",
+        "task link does not read val_share, node does. Leave out --val-share, or use --task node.",
+    ),
+    (
+        {}, "parallel.epsilon",
+        "partition random does not read epsilon, metis, hypergraph, stochastic and auto do. "
+        "Leave out --epsilon, or use --partition metis.",
+    ),
+    (
+        {"parallel.partition": "metis"}, "parallel.preset",
+        "partition metis does not read preset, hypergraph, stochastic and auto do. "
+        "Leave out --preset, or use --partition hypergraph.",
+    ),
+    (
+        {"train.task": "link", "link.decoder": "dot"}, "link.decoder_layers",
+        "decoder dot does not read decoder_layers, mlp does. "
+        "Leave out --decoder-layers, or use --decoder mlp.",
+    ),
+    (
+        {"train.task": "link", "batch.batch_size": 30}, "link.pair_batch",
+        "pair_batch is for steps over the whole graph, --batch-size 30 samples. "
+        "Leave out --pair-batch, or --batch-size.",
+    ),
+    (
+        {}, "batch.fanouts",
+        "fanouts is for mini-batches, the whole graph is in every step here. "
+        "Add --batch-size 1000, or leave it out.",
+    ),
+    (
+        {"model.name": "sage"}, "model.heads",
+        "model sage does not read heads, gat does. Leave out --heads, or use --model gat.",
+    ),
+]  # fmt: skip
+OTHERS = {int: 7, float: 0.01, str: "other", bool: True}
+
+
+def config_with(settings: dict[str, object]) -> RunConfig:
+    config = RunConfig()
+    for path, value in settings.items():
+        update(config, path, value)
+    return config
+
+
+@pytest.mark.parametrize(("settings", "path", "message"), FOREIGN)
+def test_a_setting_that_was_spelled_out_is_refused_at_its_default_too(settings, path, message):
+    for value in (fields()[path].default, OTHERS[fields()[path].type]):
+        config = config_with(settings)
+        refuse_unread(config)
+        update(config, path, value)
+        with pytest.raises(UserError) as caught:
+            refuse_unread(config)
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("settings", "path", "message"), FOREIGN)
+def test_a_file_may_hold_it_at_its_default_alone(settings, path, message):
+    section, name = path.split(".")
+    for value, fine in ((fields()[path].default, True), (OTHERS[fields()[path].type], False)):
+        config = config_with(settings)
+        Path("run.toml").write_text(
+            f"[{section}]\n{name} = {str(value).lower() if value is True else repr(value)}\n"
+        )
+        load_toml(config, Path("run.toml"))
+        if fine:
+            refuse_unread(config)
+            continue
+        with pytest.raises(UserError) as caught:
+            refuse_unread(config)
+        assert str(caught.value) == message.replace(f"out {fields()[path].flag}", f"out {path}")
+
+
+def test_a_file_that_holds_every_setting_at_its_default_is_a_default_run():
+    """As weft wrote them at first, whatever the model."""
+    lines = []
+    for section in SECTIONS:
+        lines.append(f"[{section}]")
+        for f in fields().values():
+            if f.section == section and f.type is not dict:
+                lines.append(f"{f.name} = {str(f.default).lower() if f.type is bool else repr(f.default)}")
+    Path("old.toml").write_text("\n".join(lines))
+    for model in MODELS:
+        config = RunConfig()
+        load_toml(config, Path("old.toml"))
+        update(config, "model.name", model)
+        refuse_unread(config)
+        assert config == config_with({"model.name": model})
+
+
+def test_a_default_in_a_file_beats_what_was_there_before():
+    config = config_with({"model.name": "gat", "model.heads": 8})
+    Path("run.toml").write_text("[model]\nheads = 1\n")
+    load_toml(config, Path("run.toml"))
+    assert config.model.heads == 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"batch.batch_size": 9}, {"train.task": "link"}, {"train.task": "link", "batch.batch_size": 9},
+     {"parallel.partition": "hypergraph"}],
+)  # fmt: skip
+def test_toml_holds_what_the_run_reads_and_repeats_it(model, more):
+    config = config_with({"model.name": model, **more})
+    for f in list(fields().values()):  # everything that is read gets another value
+        free = f.path not in (
+            "model.name",
+            "train.task",
+            "link.decoder",
+            "parallel.partition",
+            "batch.batch_size",
+        )
+        if free and f.type is not dict and f.path in read_paths(config):
+            update(config, f.path, f.default + 1 if f.type is int else OTHERS[f.type])
+    refuse_unread(config)
+    assert read_back(to_toml(config)) == config
+    tables = tomllib.loads(to_toml(config))
+    assert ("link" in tables) == (config.train.task == "link")
+    assert ("train_share" in tables["data"]) == (config.train.task == "node")
+    assert ("fanouts" in tables["batch"]) == bool(config.batch.batch_size)
+    assert ("epsilon" in tables["parallel"]) == ("parallel.partition" in more)
+    assert tables["model"].keys() >= MODELS[model].kinds().keys()
+    foreign = {option for entry in MODELS.values() for option in entry.kinds()} - MODELS[model].kinds().keys()
+    assert not tables["model"].keys() & foreign
+
+
+def read_paths(config: RunConfig) -> set[str]:
+    return {f"{section}.{name}" for section, table in config.as_dict().items() for name in table}
+
+
+def test_what_a_saved_run_read_is_forgotten_where_this_use_does_not():
+    settings = {"parallel.partition": "metis", "parallel.epsilon": 0.2, "model.name": "gat", "model.heads": 4}
+    config = read_back(to_toml(config_with(settings)))
+    config.given = set()
+    update(config, "parallel.partition", "random")
+    update(config, "model.name", "gcn")
+    forget_unread(config)
+    refuse_unread(config)
+    assert config.parallel.epsilon == 0.03
+    update(config, "parallel.epsilon", 0.2)
+    forget_unread(config)
+    with pytest.raises(UserError, match="partition random does not read epsilon"):
+        refuse_unread(config)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_refuses_what_it_does_not_have(section):
+    name = next(f.name for f in fields().values() if f.section == section and len(f.name) > 4)
+    with pytest.raises(NoSetting) as caught:
+        setattr(getattr(RunConfig(), section), name[:-1], 1)
+    assert str(caught.value).startswith(
+        f"unknown setting '{section}.{name[:-1]}'. Did you mean '{section}.{name}'?"
+    )
+    with pytest.raises(NoSetting, match=r"'config.modle'. Did you mean 'config.model'"):
+        RunConfig().modle = 1
+
+
+def test_a_copy_remembers_what_was_spelled_out_and_is_equal_without():
+    config = config_with({"model.name": "gat", "model.heads": 2})
+    for other in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):  # noqa: S301  our own
+        assert other == config
+        assert other.given == {"model.name", "model.heads"}
+    assert dataclasses.replace(config) == config
+    config.given.clear()
+    assert copy.deepcopy(config) == config
+
+
+def test_help_tells_which_models_read_an_option():
+    assert dict(fields()["model.attention_dropout"].readers) == {"model.name": ("gat", "agnn", "va")}
+    assert fields()["model.hidden"].readers == ()
+
+
+@dataclasses.dataclass
+class Collides:
+    epochs: int = 3
+
+
+def test_an_option_with_the_flag_of_another_setting_is_refused(monkeypatch):
+    monkeypatch.setitem(MODELS, "mine", dataclasses.replace(MODELS["gcn"], options=Collides))
+    with pytest.raises(UserError, match=r"train.epochs and model.epochs are both --epochs\. Rename"):
+        fields()

@@ -14,8 +14,9 @@ from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, Store, load, open_store, write_store
 from weft.parallel import STRATEGIES
+from weft.parallel.assign import check_assignment
 from weft.train import RunConfig, Trainer
-from weft.train.assign import check_assignment
+from weft.train.gradients import Gradients
 
 from .graphs import config, multilabel, small
 from .real_ranks import train_in_turn
@@ -63,6 +64,7 @@ def settings(model: str, **parallel: object) -> RunConfig:
 def observe(comm: Communicator | None, graph: Graph | Store, made: RunConfig) -> dict[str, Any]:
     """Five epochs step by step: what a rank sees of them."""
     trainer = Trainer(graph, made, comm)
+    foretold = trainer.predict()  # before anything ran
     books: list[tuple[dict[str, int], dict[str, int]]] = []
     losses, gradient = [], {}
     for epoch in range(1, 6):
@@ -77,7 +79,6 @@ def observe(comm: Communicator | None, graph: Graph | Store, made: RunConfig) ->
         )
         if epoch == 1:
             gradient = {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
-    foretold = trainer.predict()
     return {
         "losses": losses,
         "gradient": gradient,
@@ -122,7 +123,7 @@ def test_a_kept_aggregation_costs_words_in_the_first_epoch_alone():
 def test_a_sum_that_misses_a_rank_is_caught(monkeypatch):
     """Gradients that are not summed are wrong on every grid, and the comparison says so."""
     serial = observe(None, small(), settings("gcn"))
-    monkeypatch.setattr(Trainer, "_sum_gradients", lambda self: None)
+    monkeypatch.setattr(Gradients, "take", lambda self, passed: None)
     seen = run_ranks(observe, 2, "threads", small(), settings("gcn"))
     with pytest.raises(AssertionError):
         check_equal(seen[0], serial)

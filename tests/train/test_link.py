@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, Store, hold_out, load, normalise, open_store, write_store
-from weft.train import LinkTrainer, RunConfig
-from weft.train.tasks import check_task, make_trainer
+from weft.train import RunConfig, Trainer
+from weft.train.links import Links, decoder_of
+from weft.train.tasks import check_task
 from weft.train.verify import Trace, compare, serial, trace
 
 from .graphs import config, small
@@ -75,18 +76,18 @@ def settings(parallel: dict[str, object] | None = None, **options: object) -> Ru
 
 def observe(comm: Communicator | None, graph: Graph | Store, made: RunConfig) -> dict[str, Any]:
     """Three epochs; what a rank moved in each, and what was foretold of each."""
-    trainer = make_trainer(graph, made, comm)
-    assert isinstance(trainer, LinkTrainer)
+    trainer = Trainer(graph, made, comm)
+    assert isinstance(trainer.task, Links)
     seen, books, foretold = Trace(), [], []
     for epoch in (1, 2, 3):
+        volume = trainer.predict(epoch)
+        foretold.append({phase: (w, volume.messages[phase]) for phase, w in volume.words.items()})
         with Ledger(comm) as ledger:
             seen.losses.append(trainer.step(epoch))
         lines = {phase: line for phase, line in ledger.as_dict().items() if line["words"]}
         books.append({phase: (int(x["words"]), int(x["messages"])) for phase, x in lines.items()})
-        volume = trainer.predict(epoch)
-        foretold.append({phase: (w, volume.messages[phase]) for phase, w in volume.words.items()})
         seen.gradients[epoch] = trainer.gradients()
-    seen.embedding = trainer.A.collect(trainer.embed())
+    seen.embedding = trainer.A.layout.collect(trainer.embed())
     return {
         "trace": seen, "losses": seen.losses, "metrics": trainer.evaluate(), "books": books,
         "foretold": foretold,
@@ -123,17 +124,19 @@ def test_the_first_loss_is_that_of_the_dense_equation():
     """SAGE, dropout off, the mlp decoder, in plain torch."""
     made = settings(model_name="sage", model_dropout=0.0, link_embedding_width=3)
     graph = links()
-    trainer = LinkTrainer(graph, made)
+    trainer = Trainer(graph, made)
     A = normalise(graph, "mean")
     dense = torch.zeros(160, 160, dtype=torch.float64)
     dense[graph.rows, graph.indices.long()] = A.weights.double() if A.weights is not None else 1.0
-    h = torch.cat([trainer.x, trainer.learned.detach()], 1)
+    h = trainer.inputs()
+    assert h.shape[1] == trainer.x.shape[1] + 3
     one, two = trainer.model.layers
     h = torch.relu(h @ one.weight_self + dense @ h @ one.weight_near + one.bias)
     h = h @ two.weight_self + dense @ h @ two.weight_near + two.bias
-    batch = trainer.pairs.batch(1, 0)
+    batch = trainer.task.pairs.batch(1, 0)
     z = h[batch.u] * h[batch.v]
-    (w1, w2), (b1, b2) = trainer.decoder.weights, trainer.decoder.biases
+    decoder = decoder_of(trainer.model)
+    (w1, w2), (b1, b2) = decoder.weights, decoder.biases
     scores = (torch.relu(z @ w1 + b1) @ w2 + b2)[:, 0]
     true, false = scores[: batch.true], scores[batch.true :]
     want = F.softplus(-true).mean() + F.softplus(false).mean()
@@ -142,17 +145,18 @@ def test_the_first_loss_is_that_of_the_dense_equation():
 
 def test_embeddings_belong_to_the_vertex_and_are_not_replicated():
     def work(comm):
-        trainer = LinkTrainer(links(False), settings({"strategy": "2d"}), comm)
-        return trainer.learned.shape[0], trainer.A.collect(trainer.learned)
+        trainer = Trainer(links(False), settings({"strategy": "2d"}), comm)
+        learned = trainer.encoder.features.learned
+        return learned.shape[0], trainer.A.layout.collect(learned)
 
-    alone = LinkTrainer(links(False), settings()).learned
+    alone = Trainer(links(False), settings()).encoder.features.learned
     seen = run_ranks(work, 4, "threads")
     assert [rows for rows, _ in seen] == [40] * 4
     assert all(torch.equal(rows, alone) for _, rows in seen)
 
 
 def test_an_embedding_gradient_that_stays_at_the_wrong_rank_is_caught(monkeypatch):
-    from weft.train import link
+    from weft.train import links as room
 
     graph, made = links(), settings(link_embedding_width=3)
     alone = serial(graph, made)
@@ -161,16 +165,16 @@ def test_an_embedding_gradient_that_stays_at_the_wrong_rank_is_caught(monkeypatc
         loss, dh = pair_gradients(*args, **options)
         return loss, dh.flip(0)
 
-    pair_gradients = link.pair_gradients
-    monkeypatch.setattr(link, "pair_gradients", lost)
+    pair_gradients = room.pair_gradients
+    monkeypatch.setattr(room, "pair_gradients", lost)
     ours = run_ranks(lambda comm: trace(graph, made, comm), 2, "threads")[0]
     assert compare(ours, alone)["gradient of embeddings, epoch 1"] > 1e-3
 
 
 def test_a_clipped_gradient_has_the_norm_asked_for():
-    trainer = LinkTrainer(links(), settings(link_embedding_width=3, clip_norm=0.001))
+    trainer = Trainer(links(), settings(link_embedding_width=3, clip_norm=0.001))
     trainer.step(1)
-    groups = [*trainer._clipped(), trainer._own_parameters()]
+    groups = [*trainer.task.clipped(trainer.model), [trainer.encoder.features.learned]]
     assert len(groups) == 3
     for group in groups:
         norm = torch.cat([p.grad.reshape(-1) for p in group]).norm()
@@ -191,7 +195,7 @@ def test_a_run_from_a_store_is_the_run_from_memory(tmp_path):
 
 def test_fit_keeps_the_best_validation_epoch_and_its_embeddings():
     made = settings(epochs=15, link_embedding_width=4, link_best_by="auc", lr=0.1)
-    trainer, seen = LinkTrainer(links(), made), []
+    trainer, seen = Trainer(links(), made), []
     result = trainer.fit(on_epoch=seen.append)
     best = max(seen, key=lambda r: (r["val_auc"], -r["val_loss"]))
     assert result.best_epoch == best["epoch"]
@@ -209,7 +213,7 @@ def test_cora_links_are_found(data: Path):
     made = settings(model_name="sage", model_hidden=64, model_dropout=0.0, epochs=60, lr=0.01)
     made.train.evaluate_every, made.train.dtype, made.train.weight_decay = 10, "float32", 0.0
     made.link = dataclasses.replace(made.link, best_by="auc", hits=20)
-    result = LinkTrainer(hold_out(load("cora", data), seed=0), made).fit()
+    result = Trainer(hold_out(load("cora", data), seed=0), made).fit()
     assert result.scores["test_auc"] > 0.88
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from weft.comm import Communicator, run_ranks
 from weft.graph import er, open_store, write_store
-from weft.kernels import pool
+from weft.memory import pool
 from weft.train import RunConfig, Trainer
-from weft.train.trainer import peak_rss_bytes
+from weft.train.result import peak_rss_bytes
 
 NODES, WIDTH = 16_384, 64
 
@@ -24,7 +24,7 @@ def units_after_each_epoch(comm: Communicator | None, layers: int) -> list[float
     pool.trim()
     before = pool.bytes
     trainer = Trainer(graph, config, comm)
-    own = trainer.rows["train"].numel() * WIDTH * 4
+    own = trainer.task.rows["train"].numel() * WIDTH * 4
     unit = NODES // trainer.comm.size * WIDTH * 4
     out = []
     for epoch in range(1, 5):

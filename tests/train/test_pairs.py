@@ -9,7 +9,7 @@ from weft.comm import run_ranks
 from weft.comm.threads import single
 from weft.errors import UserError
 from weft.graph import Graph, karate
-from weft.parallel import Blocks, DistributedGraph, Grid
+from weft.parallel import Blocks, Grid, Rows
 from weft.train.pairs import TrainingPairs
 
 from .graphs import small
@@ -17,10 +17,15 @@ from .graphs import small
 GRIDS = [Grid(3), Grid(2, 1, 2), Grid(1, 2, 2), Grid(1, 1, 3)]
 
 
+def whole(graph: Graph) -> Rows:
+    """All rows at one rank."""
+    return Rows(single(), Blocks.even(graph.num_nodes, Grid(1)))
+
+
 def batches(comm, graph: Graph, grid: Grid, seed: int | None = 4, **options) -> dict[tuple[int, int], list]:
     """All pairs of two epochs as (name, u, v, true)."""
-    A = DistributedGraph.build(graph, comm, grid, blocks=Blocks.even(graph.num_nodes, grid, seed))
-    pairs = TrainingPairs(graph, A, seed=9, size=50, **options)
+    layout = Rows(comm, Blocks.even(graph.num_nodes, grid, seed))
+    pairs = TrainingPairs(graph, layout, seed=9, size=50, **options)
     out = {}
     for epoch in (1, 2):
         for step in range(pairs.steps):
@@ -63,8 +68,8 @@ def test_an_epoch_has_every_true_pair_once_and_false_ones_are_no_arcs(graph):
 
 def test_false_pairs_are_even_over_all_non_arcs():
     graph = Graph.from_arcs([1, 2, 3, 3, 0], [0, 0, 0, 1, 2], 4)  # 5 arcs, 4 loops: 7 pairs lack
-    A = DistributedGraph.build(graph, single(), Grid(1))
-    pairs = TrainingPairs(graph, A, seed=0, ratio=1400)
+    layout = whole(graph)
+    pairs = TrainingPairs(graph, layout, seed=0, ratio=1400)
     batch = pairs.batch(1, 0)
     false = (batch.u * 4 + batch.v)[batch.true :]
     kinds, counts = false.unique(return_counts=True)
@@ -74,12 +79,12 @@ def test_false_pairs_are_even_over_all_non_arcs():
 
 def test_blocks_in_order_get_even_shares_of_an_undirected_graph():
     n = 60
-    whole = torch.ones(n, n).triu(1).nonzero()
-    graph = Graph.from_arcs(whole[:, 0], whole[:, 1], n).symmetrised()
+    pairs = torch.ones(n, n).triu(1).nonzero()
+    graph = Graph.from_arcs(pairs[:, 0], pairs[:, 1], n).symmetrised()
 
     def count(comm):
-        A = DistributedGraph.build(graph, comm, Grid(2))
-        return TrainingPairs(graph, A, 0, negatives="random").u.numel()
+        layout = Rows(comm, Blocks.even(n, Grid(2)))
+        return TrainingPairs(graph, layout, 0, negatives="random").u.numel()
 
     a, b = run_ranks(count, 2, "threads")
     assert a + b == n * (n - 1) // 2
@@ -87,19 +92,19 @@ def test_blocks_in_order_get_even_shares_of_an_undirected_graph():
 
 
 def test_a_complete_graph_has_no_false_pair():
-    whole = torch.ones(5, 5).triu(1).nonzero()
-    graph = Graph.from_arcs(whole[:, 0], whole[:, 1], 5).symmetrised()
-    A = DistributedGraph.build(graph, single(), Grid(1))
+    pairs = torch.ones(5, 5).triu(1).nonzero()
+    graph = Graph.from_arcs(pairs[:, 0], pairs[:, 1], 5).symmetrised()
+    layout = whole(graph)
     with pytest.raises(UserError, match=r"every pair is an arc.*Use --negatives random"):
-        TrainingPairs(graph, A, 0)
-    assert TrainingPairs(graph, A, 0, negatives="random").total == 10
+        TrainingPairs(graph, layout, 0)
+    assert TrainingPairs(graph, layout, 0, negatives="random").total == 10
 
 
 def test_one_arc_without_its_reverse_makes_a_graph_directed():
     graph = karate()
-    A = DistributedGraph.build(graph, single(), Grid(1))
-    assert TrainingPairs(graph, A, 0).undirected
+    layout = whole(graph)
+    assert TrainingPairs(graph, layout, 0).undirected
     fewer = Graph.from_arcs(graph.indices[1:], graph.rows[1:], 34)
-    pairs = TrainingPairs(fewer, DistributedGraph.build(fewer, single(), Grid(1)), 0)
+    pairs = TrainingPairs(fewer, whole(fewer), 0)
     assert not pairs.undirected
     assert pairs.total == 155

@@ -9,8 +9,7 @@ import torch
 from weft.comm import run_ranks
 from weft.comm.threads import single
 from weft.errors import UserError
-from weft.graph import karate
-from weft.parallel import Blocks, DistributedGraph, Grid
+from weft.parallel import Blocks, Grid, Rows
 from weft.train.rows import read_rows, write_rows
 
 
@@ -18,13 +17,13 @@ def test_rows_are_written_and_read_by_vertex_on_any_ranks(tmp_path):
     path = tmp_path / "x.npy"
 
     def write(comm):
-        graph = DistributedGraph.build(karate(), comm, Grid(3), blocks=Blocks.even(34, Grid(3), seed=1))
-        write_rows(path, graph.rows[:, None] * torch.tensor([1.0, 10.0]), graph, comm)
+        layout = Rows(comm, Blocks.even(34, Grid(3), seed=1))
+        write_rows(path, layout.ids[:, None] * torch.tensor([1.0, 10.0]), layout)
 
     run_ranks(write, 3, "threads")
     want = torch.arange(34)[:, None] * torch.tensor([1.0, 10.0])
     assert np.array_equal(np.load(path), want.numpy())
-    alone = DistributedGraph.build(karate(), single(), Grid(1))
+    alone = Rows(single(), Blocks.even(34, Grid(1)))
     assert torch.equal(read_rows(path, alone, 2), want)
     with pytest.raises(UserError, match=r"x.npy holds 34x2 numbers, this graph and config need 34x3"):
         read_rows(path, alone, 3)
@@ -38,4 +37,4 @@ def test_a_file_that_is_none_is_one_line(content, message):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=message):
-        read_rows(path, DistributedGraph.build(karate(), single(), Grid(1)), 3)
+        read_rows(path, Rows(single(), Blocks.even(34, Grid(1))), 3)

@@ -80,8 +80,8 @@ def test_the_loss_is_the_mean_over_training_vertices_before_the_step():
     trainer.model.eval()
     with torch.no_grad():
         logits = trainer.model(trainer.A, trainer.x)
-    rows = trainer.rows["train"]
-    wanted = torch.nn.functional.cross_entropy(logits[rows], trainer.labels["train"])
+    rows = trainer.task.rows["train"]
+    wanted = torch.nn.functional.cross_entropy(logits[rows], trainer.task.labels["train"])
     assert trainer.step(1) == pytest.approx(float(wanted), rel=1e-12)
 
 
@@ -106,8 +106,8 @@ def test_the_loss_of_many_labels_is_binary_cross_entropy():
     trainer = Trainer(multilabel(), config(dtype="float64", model_dropout=0.0))
     trainer.model.eval()
     with torch.no_grad():
-        logits = trainer.model(trainer.A, trainer.x)[trainer.rows["train"]]
-    truth = trainer.labels["train"].double()
+        logits = trainer.model(trainer.A, trainer.x)[trainer.task.rows["train"]]
+    truth = trainer.task.labels["train"].double()
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth)
     assert trainer.step(1) == pytest.approx(float(wanted), rel=1e-12)
 
@@ -268,7 +268,7 @@ def test_a_graph_that_cannot_be_trained_on_is_refused(changes, message):
         ({"keep": "bst"}, "unknown keep 'bst'. Did you mean 'best'?"),
         ({"model_layers": 0}, "layers must be at least 1, not 0."),
         ({"model_hidden": 10**12}, "a model of 2 layers with hidden=1000000000000 on 160 vertices: "),
-        ({"model_layers": 10**9}, "a model of 1000000000 layers with hidden=8 on 160 vertices: "),
+        ({"model_layers": 10**9}, "a model of 1000000000 layers with hidden=8: "),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

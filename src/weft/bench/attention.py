@@ -22,6 +22,7 @@ from ..comm import Communicator, run_ranks
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..graph import Graph, load, open_store, write_store
+from ..nn.registry import readers
 from ..train import RunConfig, Trainer
 from .pictures import check_drawable, new_figure, save
 from .ranks import trainable
@@ -142,7 +143,8 @@ def _trainer(comm: Communicator, store: str, task: dict[str, Any]) -> Trainer:
     config = RunConfig()
     config.model.name, config.model.layers = task["model"], task["layers"]
     config.model.hidden, config.model.dropout = task["hidden"], 0.0
-    config.model.heads = config.model.output_heads = task["heads"] if task["model"] == "gat" else 1
+    if task["model"] in readers("heads"):
+        config.model.heads = config.model.output_heads = task["heads"]
     config.train.dtype, config.train.seed = task["type"], task["seed"]
     config.parallel.strategy = task["strategy"] if comm.size > 1 else "1d"
     return Trainer(open_store(store, verify=False), config, comm)
@@ -198,7 +200,8 @@ def _row(
     median, low, high = median_interval(times)
     first = next((row["median"] for row in earlier if row["model"] == task.model), median)
     measured = {
-        "heads": task.heads if task.model == "gat" else 1, "median": median, "low": low, "high": high,
+        "heads": task.heads if task.model in readers("heads") else 1,
+        "median": median, "low": low, "high": high,
         "deviation": statistics.stdev(times) if len(times) > 1 else 0.0, "ratio": median / first,
     }  # fmt: skip
     return asdict(task) | sizes | measured

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from ..graph import Graph, open_store, to_pyg
+from ..nn.registry import MODELS, readers
 from ..train import RunConfig, Trainer
 from ..train.trainer import peak_rss_bytes
 
@@ -22,7 +23,8 @@ def weft_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
     config = RunConfig()
     config.model.name, config.model.layers = task["model"], task["layers"]
     config.model.hidden, config.model.dropout = task["hidden"], task["dropout"]
-    config.model.heads = task["heads"]  # of the hidden layers; the last has one
+    if task["model"] in readers("heads"):
+        config.model.heads = task["heads"]  # of the hidden layers; the last has one
     return Trainer(graph, config).step
 
 
@@ -31,6 +33,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
     from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
     heads, last = task["heads"], task["layers"] - 1
+    elu = MODELS[task["model"]].activation == "elu"
     conv = {
         "gcn": lambda a, b, depth: GCNConv(a, b, cached=True),
         "sage": lambda a, b, depth: SAGEConv(a, b),
@@ -52,7 +55,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
         for depth, layer in enumerate(layers):
             h = layer(h, arcs)
             if depth < len(layers) - 1:
-                h = F.dropout(F.elu(h) if task["model"] == "gat" else h.relu(), task["dropout"])
+                h = F.dropout(F.elu(h) if elu else h.relu(), task["dropout"])
         F.cross_entropy(h[train], labels[train]).backward()
         optimiser.step()
 

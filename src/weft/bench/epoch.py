@@ -16,6 +16,19 @@ from ..graph import load, write_store
 
 CONTENDERS = ("weft", "pyg-csr", "pyg-edges")
 """weft; PyG's layers on a torch CSR adjacency; PyG's layers on `edge_index`."""
+_NO_CSR = {"gat": "GATConv"}
+"""Layers of PyG that want `edge_index`."""
+
+
+def check_contenders(model: str, against: list[str]) -> None:
+    """Refuse what cannot be compared."""
+    for name in against:
+        if name not in CONTENDERS[1:]:
+            raise unknown("contender", name, ["pyg", *CONTENDERS[1:]])
+    if model not in ("gcn", "sage", "gat"):
+        raise unknown("model for this benchmark", model, ["gcn", "sage", "gat"])
+    if model in _NO_CSR and "pyg-csr" in against:
+        raise UserError(f"PyG's {_NO_CSR[model]} takes no CSR matrix. Use --against pyg-edges.")
 
 
 def bench_epoch(
@@ -23,13 +36,7 @@ def bench_epoch(
     rounds: int, against: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Median seconds of an epoch and peak memory per contender, with the ratios to weft."""
-    for name in against:
-        if name not in CONTENDERS[1:]:
-            raise unknown("contender", name, ["pyg", *CONTENDERS[1:]])
-    if model not in ("gcn", "sage", "gat"):
-        raise unknown("model for this benchmark", model, ["gcn", "sage", "gat"])
-    if model == "gat" and "pyg-csr" in against:
-        raise UserError("PyG's GATConv takes no CSR matrix. Use --against pyg-edges.")
+    check_contenders(model, against)
     seconds: dict[str, list[float]] = {name: [] for name in ("weft", *against)}
     peak: dict[str, int] = dict.fromkeys(seconds, 0)
     idle: dict[str, int] = {}

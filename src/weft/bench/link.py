@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..graph import Graph
-from ..train import RunConfig
-from ..train.tasks import make_trainer
+from ..train import RunConfig, Trainer
 
 
 def leaderboard(config: RunConfig) -> RunConfig:
@@ -41,7 +40,7 @@ def bench_link(
         made = copy.deepcopy(config)
         made.train.seed = seed
         started = time.perf_counter()
-        result = make_trainer(graphs(made), made).fit(on_epoch=lambda r, s=seed: on_epoch({"seed": s, **r}))  # type: ignore[misc]
+        result = Trainer(graphs(made), made).fit(on_epoch=lambda r, s=seed: on_epoch({"seed": s, **r}))  # type: ignore[misc]
         yield {
             "seed": seed, **result.scores, "best_epoch": result.best_epoch, "epochs": len(result.loss),
             "epoch_seconds": result.epoch_seconds, "seconds": time.perf_counter() - started,

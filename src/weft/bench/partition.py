@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import UserError
 from ..graph import load
 from ..graph.loading import data_sets
+from ..parallel.assign import bare
 from ..partition import PartitionOptions, check_method, measure, partition_graph
-from ..train.assign import bare
 from .pictures import check_drawable, new_figure, save
 
 FIGURES = ("volume_average", "volume_max", "messages_average", "messages_max")

@@ -16,8 +16,8 @@ import torch
 from ..errors import UserError
 from ..graph import Graph, load, split, write_store
 from ..parallel import choose
+from ..parallel.assign import bare
 from ..partition import PartitionOptions, partition_for_grid
-from ..train.assign import bare
 
 Layout = tuple[int, int, str, str]
 """(ranks, threads a rank, strategy, partition)."""

@@ -12,8 +12,8 @@ import torch
 
 from ..graph import Graph
 from ..minibatch import Reads, Sampler, Topology
-from ..train import RunConfig
-from ..train.sampled import SampledTrainer
+from ..train import RunConfig, Trainer
+from ..train.classes import Classes
 from .timing import interleaved
 
 _TURN = 10
@@ -116,13 +116,15 @@ def bench_steps(
                 fanouts.count(",") + 1,
             )
             config.batch.batch_size, config.batch.fanouts, config.batch.feed = batch, fanouts, "pull"
-            trainer = SampledTrainer(graph, config)
-            trainer.train_batches(1, most=2)
-            done = min(batches, trainer.num_batches)
+            trainer = Trainer(graph, config)
+            task = trainer.task
+            assert isinstance(task, Classes)
+            trainer.train(task.epoch(1, 2))
+            done = min(batches, task.steps)
             started = time.perf_counter()
-            trainer.train_batches(2, most=done)
+            trainer.train(task.epoch(2, done))
             took = time.perf_counter() - started
-            seeds = min(done * trainer.batch_size, trainer.train_ids.numel())
+            seeds = min(done * task.batch_size, task.train_ids.numel())
             rows.append({"threads": number, "seeds": seeds / took, "hidden": hidden})
     finally:
         torch.set_num_threads(before)

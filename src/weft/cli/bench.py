@@ -110,8 +110,11 @@ def _epoch(arguments: Sequence[str]) -> int:
     )
     both = ["pyg-csr", "pyg-edges"]
     against = [c for name in parsed.against.split(",") for c in (both if name == "pyg" else [name])]
-    from ..bench.epoch import bench_epoch
+    from ..bench.epoch import bench_epoch, check_contenders
+    from ..nn.registry import check_read
 
+    check_contenders(parsed.model, against)
+    check_read([parsed.model], {"heads"} & parser.given(arguments))
     result = bench_epoch(
         parsed.graph,
         parsed.model,

@@ -58,6 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
     from ..bench.attention import Task, bench_attention, check_csv, check_task, draw, write_csv
     from ..bench.pictures import check_drawable
+    from ..nn.registry import check_read
     from ..parallel import choose
 
     counts: dict[str, Any] = {name: number(name) for name in (n[-1].removeprefix("--") for n in numbers)}
@@ -79,6 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     ]
     for task in tasks:
         check_task(task)
+    check_read([task.model for task in tasks[:: len(ranks)]], {"heads"} & parser.given(arguments))
     if parsed.csv:
         check_csv(parsed.csv)
     rows = bench_attention(tasks, parsed.engine)

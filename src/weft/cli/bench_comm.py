@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
-    from ..comm import bench
+    from ..bench import comm as bench
     from ..errors import unknown
 
     engines = parsed.engines.split(",")
@@ -38,7 +38,4 @@ def run(arguments: Sequence[str]) -> int:
                 f"{row['operation']} of {row['bytes'] / 1000:,.0f} kB: "
                 f"mpi is {row['ratio']:.1f}x as fast as torch"
             )
-    for row in rows:
-        if row["operation"] == "wrapper":
-            print(f"weft adds {row['seconds'] * 1e6:.1f} µs to a call of bare mpi4py")
     return 0

@@ -31,15 +31,17 @@ def run(arguments: Sequence[str]) -> int:
 
     from ..bench.grids import bench_grids
     from ..graph import load
+    from ..parallel.assign import bare
     from ..partition import PartitionOptions, check_method
-    from ..train.assign import bare
+    from ..partition.methods import check_read
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    methods = parsed.method.split(",")
+    check_read(methods, {"epsilon", "preset", "threads", "seed"} & parser.given(arguments))
     options = PartitionOptions(epsilon=number(parsed.epsilon, "--epsilon"), preset=parsed.preset, say=say)
     graph = bare(load(parsed.graph, parsed.data))
-    methods = parsed.method.split(",")
     for method in methods:
         check_method(method, max(ranks), graph.num_nodes, options)
     cuts: dict[tuple[str, int, str], Tensor] = {}

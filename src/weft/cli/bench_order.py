@@ -31,8 +31,8 @@ def run(arguments: Sequence[str]) -> int:
 
     from ..bench.order import bench_order
     from ..graph import load
+    from ..parallel.assign import bare
     from ..partition import PartitionOptions
-    from ..train.assign import bare
 
     torch.set_num_threads(threads)
     options = PartitionOptions(say=lambda line: print(line, file=sys.stderr, flush=True))

@@ -37,6 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     from ..bench.pictures import check_drawable
     from ..partition import PartitionOptions
     from ..partition.hypergraph import LARGE_K
+    from ..partition.methods import check_read
 
     if parsed.plot:
         check_drawable(parsed.plot)
@@ -44,6 +45,8 @@ def run(arguments: Sequence[str]) -> int:
     if not parsed.graphs and not folder:
         raise UserError("no graphs. Name some, or set WEFT_DATA to a folder with SNAP's.")
     names = parsed.graphs or snap_graphs(str(folder))
+    methods = parsed.method.split(",")
+    check_read(methods, {"epsilon", "preset", "threads", "seed"} & parser.given(arguments))
     options = PartitionOptions(
         seed=whole_number(parsed.seed, "--seed", least=0), epsilon=number(parsed.epsilon, "--epsilon"),
         threads=whole_number(parsed.threads, "--threads", least=0),
@@ -53,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     def preset(count: int) -> str:
         return parsed.preset or ("large-k" if count >= LARGE_K else "default")
 
-    rows = bench_partition(names, parts, parsed.method.split(","), options, preset, parsed.data)
+    rows = bench_partition(names, parts, methods, options, preset, parsed.data)
     if parsed.plot:
         draw_partition(rows, parsed.plot)
     if parsed.json:

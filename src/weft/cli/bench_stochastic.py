@@ -43,8 +43,8 @@ def run(arguments: Sequence[str]) -> int:
     from ..bench.stochastic import bench_stochastic
     from ..graph import load
     from ..minibatch.sampler import parse_fanouts
+    from ..parallel.assign import bare
     from ..partition import PartitionOptions
-    from ..train.assign import bare
 
     fanouts = parse_fanouts(parsed.fanouts)
     graph = bare(load(parsed.graph, parsed.data))

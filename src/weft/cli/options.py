@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import UserError, unknown
-from ..train.config import Field, RunConfig, fields, read_toml, update
+from ..train.config import Field, RunConfig, fields, load_toml, update
 
-_FLAG = {"model.name": "--model", "data.graph": ""}
-"""Where the flag is not the field's own name; empty: no flag, the graph is a positional argument."""
 _HEADING = {"data": "the graph", "model": "the model", "train": "training", "link": "link prediction"}
 _METAVAR = {int: "N", float: "X", str: "TEXT"}
 
@@ -45,6 +43,13 @@ class Parser(argparse.ArgumentParser):
             raise UserError(f"{self.prog} does not know what to do with {word!r}. See {self.prog} --help.")
         return parsed
 
+    def given(self, arguments: Sequence[str]) -> set[str]:
+        """The names of options with a value that the user spelled out, be it the default or not."""
+        stores = [a.dest for a in self._actions if a.option_strings and type(a) is argparse._StoreAction]
+        absent = object()
+        parsed, _ = self.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(stores, absent)))
+        return {name for name in stores if getattr(parsed, name) is not absent}
+
 
 def _wrapped(text: str) -> str:
     return "\n".join(textwrap.fill(line, 96) if len(line) > 96 else line for line in text.splitlines())
@@ -55,15 +60,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=26)
-
-
-def flag(field: Field) -> str:
-    """The option that sets a field.
-
-    >>> flag(fields()["train.weight_decay"]), flag(fields()["model.name"])
-    ('--weight-decay', '--model')
-    """
-    return _FLAG.get(field.path, "--" + field.name.replace("_", "-"))
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -78,27 +74,45 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         if field.section not in groups:
             title = f"{_HEADING.get(field.section, field.section)}, [{field.section}] in TOML"
             groups[field.section] = parser.add_argument_group(title)
-        if flag(field) and field.type is not dict:
+        if field.flag and field.type is not dict:
             _add_option(groups[field.section], path, field)
 
 
 def _add_option(group: Any, path: str, field: Field) -> None:
-    text = field.help.replace("%", "%%")
+    default = _default(field)
+    text = (field.help + (f" ({default})" if default else "")).replace("%", "%%")
     if field.type is bool:
-        default = "yes" if field.default else "no"
-        options: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "help": f"{text} ({default})"}
+        options: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "help": text}
     else:
-        default = f" ({field.default:g})" if field.type is float else f" ({field.default})"
-        options = {"metavar": _METAVAR[field.type], "help": text + (default if field.default != "" else "")}
-    group.add_argument(flag(field), dest=path, **options)
+        options = {"metavar": _METAVAR[field.type], "help": text}
+    group.add_argument(field.flag, dest=path, **options)
+
+
+def _default(field: Field) -> str:
+    """The default as `--help` tells it, after the models that have the option.
+
+    >>> _default(fields()["model.hidden"]), _default(fields()["model.heads"])
+    ('64', 'gat; 1')
+    """
+    if not field.defaults:
+        return _shown(field.default)
+    own = {model: _shown(value) for model, value in field.defaults}
+    if len(set(own.values())) > 1:
+        return ", ".join(f"{model} {value}" for model, value in own.items())
+    return "; ".join([", ".join(own), *filter(None, [_shown(field.default)])])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def config_from(parsed: argparse.Namespace, config: RunConfig | None = None) -> RunConfig:
     """The config: defaults (or what is given), then the TOML file, then `--set`, then the options."""
     config = config or RunConfig()
     if parsed.graph and parsed.graph.endswith(".toml"):
-        for path, value in read_toml(Path(parsed.graph)).items():
-            update(config, path, value)
+        load_toml(config, Path(parsed.graph))
     elif parsed.graph:
         config.data.graph = parsed.graph
     for assignment in parsed.set:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,11 @@ def run(arguments: Sequence[str]) -> int:
         check_drawable(parsed.plot)
     from ..graph import load
     from ..minibatch.sampler import parse_fanouts
+    from ..parallel.assign import bare
     from ..partition import PartitionOptions, check_method
-    from ..train.assign import bare
+    from ..partition.methods import check_read
 
+    check_read(methods, [f.name for f in fields(PartitionOptions) if f.name in parser.given(arguments)])
     options = PartitionOptions(
         seed=whole_number(parsed.seed, "--seed", least=0), epsilon=number(parsed.epsilon, "--epsilon"),
         preset=parsed.preset, threads=whole_number(parsed.threads, "--threads", least=0),

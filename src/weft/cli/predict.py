@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..train.config import RunConfig
+from ..train.config import RunConfig, forget_unread
 from .options import Parser, add_config, config_from
 from .ranks import on_ranks
 
@@ -49,6 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     saved = read_run(Path(parsed.run))
     trained = copy.deepcopy(saved.config)
     config = config_from(parsed, saved.config)
+    forget_unread(config)  # such as the run's --epsilon, where the parts are to be random ones
     if config.train.task == "link" and parsed.store is None:
         _keep_arcs(config, trained)
     out = Path(parsed.into) if parsed.into else saved.path / "predictions"

@@ -38,7 +38,7 @@ def on_ranks(
     from ..comm import connect, in_job
     from ..comm.launch import launch
     from ..comm.threads import run_threads, single
-    from ..train.assign import check_assignment
+    from ..parallel.assign import check_assignment
     from ..train.tasks import check_task, check_task_options
 
     options = config.parallel

@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from .ranks import on_ranks
 if TYPE_CHECKING:
     from ..comm import Communicator
     from ..graph import Graph, Store
-    from ..train.trainer import Result, Trainer
+    from ..train import Result, Trainer
 
 _EXAMPLES = """  weft train                                           a built-in graph
   weft train sbm:nodes=50000,classes=10 --hidden 128   the same, larger
@@ -47,9 +47,6 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse(arguments)
     config = config_from(parsed)
     check_free(config)
-    from ..train.sampled import check_batches
-
-    check_batches(config)
     flags = ["--json"] if parsed.json else []
     work = functools.partial(train, config=config, as_json=parsed.json)
     return on_ranks(["train"], config, work, flags, parsed.store)
@@ -57,30 +54,27 @@ def run(arguments: Sequence[str]) -> int:
 
 def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:
     """What every rank does: train; rank 0 saves and tells."""
+    from ..train import Trainer
     from ..train.run import RunFolder, finite
-    from ..train.tasks import make_trainer
 
-    trainer = make_trainer(source, config, comm)
-    if comm.rank:
-        result = trainer.fit()
-        result.gather(trainer)
-        trainer.save(Path(comm.all_gather_json("")[0]))
-        _trace(result, config)
-        return 130 if result.interrupted else 0
-    say = _say_to(sys.stderr if as_json else sys.stdout)
-    with RunFolder.create(config) as folder:
-        for line in _heading(source, trainer):
+    trainer = Trainer(source, config, comm)
+    first = comm.rank == 0
+    say = _say_to(sys.stderr if as_json else sys.stdout) if first else lambda line: None
+    with RunFolder.create(config) if first else nullcontext() as folder:
+        for line in _heading(source, trainer) if first else ():
             say(line)
-        watched = f"val_{config.link.best_by}" if config.train.task == "link" else "val_accuracy"
-        with _progress(config.train.epochs, watched) as tick:
+        with _progress(config.train.epochs, trainer.task.watched) if first else nullcontext() as tick:
             result = trainer.fit(folder, tick)
-        summary = result.as_dict() | result.gather(trainer) | {"run": str(folder.path)}
-        trainer.save(Path(comm.all_gather_json(str(folder.path.resolve()))[0]))
-        folder.finish(trainer.model.state_dict(), summary)
+        summary = result.as_dict() | result.gather(trainer)
+        path = comm.all_gather_json("" if folder is None else str(folder.path))[0]
+        trainer.save(Path(path))
+        if folder is not None:
+            summary["run"] = path
+            folder.finish(trainer.model.state_dict(), summary)
     _trace(result, config)
-    if as_json:
+    if first and as_json:
         print(json.dumps(finite(summary)), flush=True)
-    else:
+    elif first:
         for line in _outcome(trainer, result, summary):
             say(line)
     return 130 if result.interrupted else 0
@@ -97,20 +91,12 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
     import torch
 
     from ..kernels import native
-    from ..train.link import LinkTrainer
 
     config = trainer.config
     kernels = f"C++ kernels ({native.extension.isa()})" if native.extension else "torch kernels"
     widths = "-".join(map(str, trainer.model.widths))
     size = f"graph     {graph.name}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs"
-    if isinstance(trainer, LinkTrainer):
-        kind = "edges" if trainer.pairs.undirected else "arcs"
-        yield (
-            f"{size}, {graph.num_features:,} features + {trainer.width:,} learned; "
-            f"{trainer.counts['val']:,} {kind} to validate, {trainer.counts['test']:,} to test"
-        )
-    else:
-        yield f"{size}, {graph.num_features:,} features, {graph.num_classes:,} classes"
+    yield f"{size}, {trainer.task.heading(graph)}"
     threads = torch.get_num_threads()
     yield (
         f"model     {config.model.name} {widths}, {config.train.dtype}, "
@@ -125,15 +111,9 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
 
 
 def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Iterator[str]:
-    if trainer.config.train.task == "link":
-        for split in ("val", "test"):
-            hits, mrr, auc = (result.scores.get(f"{split}_{m}", float("nan")) for m in ("hits", "mrr", "auc"))
-            yield f"{split:<9} Hits@{trainer.config.link.hits} {hits:.4f}   MRR {mrr:.4f}   AUC {auc:.4f}"
-    else:
-        name = "micro-F1" if trainer.multilabel else "accuracy"
-        scores = "   ".join(f"{split} {value:.4f}" for split, value in result.accuracy.items())
-        chance = "" if trainer.multilabel else f"   (chance {1 / trainer.model.widths[-1]:.3f})"
-        yield f"{name}  {scores}{chance}"
+    from ..train.result import agrees
+
+    yield from trainer.task.outcome(result.scores)
     stop = ", stopped by Ctrl-C" if result.interrupted else ""
     peak, buffers, activations = (
         max(summary[key]) / 2**20 for key in ("peak_rss_bytes", "buffer_bytes", "activation_bytes")
@@ -151,11 +131,14 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
         )
     if summary["words"]:
         words = [sum(phase[rank] for phase in summary["words"].values()) for rank in range(trainer.comm.size)]
-        foretold = summary["words"] == summary["predicted_words"]
+        foretold = agrees(summary["words"], summary["predicted_words"])
         yield (
             f"moved     {max(words):,} words an epoch into the busiest rank, "
             f"{'as predicted' if foretold else 'NOT as predicted'} ({', '.join(summary['words'])})"
         )
+    for what, how in trainer.A.explain().items():
+        if "not fused" in how:
+            yield f"unfused   {what}: {how}"
     from ..train.watch import time_table
 
     yield from (f"  {line}" for line in time_table(summary["time"]))

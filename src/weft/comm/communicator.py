@@ -3,11 +3,13 @@
 This file checks arguments, keeps the ledger and tells the watchdog where a rank waits, once for all
 engines. An engine (`mpi`, `torch_distributed`, `threads`) moves raw buffers and does nothing else.
 
-Memory. No operation writes to the tensor it is given, but for `broadcast` and `irecv`, which fill it.
-Results go to `out` where it is given, else to a new tensor; `out` may be `x` itself in `reduce` and
-`all_reduce`. What is written must be contiguous; what is only read is copied where it is not. A
-non-blocking call reads and writes its tensors until `wait` returns or `test` is true: leave them alone
-until then, and wait for every request.
+Device. A communicator has none: an operation works where its tensors are, and puts its result there. What
+the ranks tell each other besides (sizes, plain data) travels in CPU memory.
+
+Memory. No operation writes to the tensor it is given, but for `broadcast`, which fills it. Results go to
+`out` where it is given, else to a new tensor; `out` may be `x` itself in `all_reduce`. What is written must
+be contiguous; what is only read is copied where it is not. A non-blocking call reads and writes its tensors
+until `wait` returns or `test` is true: leave them alone until then, and wait for every request.
 
 Sums. The engine `threads` adds in the order of ranks; MPI, gloo and NCCL choose their own order, so that
 sums of floats may differ in the last digits from engine to engine. On bool, sum and max are "or", min is
@@ -26,13 +28,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from weft import place
 from weft.comm import ledger as tally
 from weft.comm.ledger import RankState, Traffic
 from weft.errors import UserError, unknown
 
 OPS = ("sum", "max", "min")
 DTYPES = frozenset({torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8})
-MAX_TAG = 32767  # what the MPI standard promises
 
 
 class PeerLost(RuntimeError):
@@ -53,17 +55,17 @@ class Request:
     >>> import torch
     >>> from weft.comm import run_ranks
     >>> def work(comm):
-    ...     request = comm.iall_reduce(torch.tensor([comm.rank + 1]))
-    ...     return request.wait().item()
-    >>> run_ranks(work, 3, "threads")
-    [6, 6, 6]
+    ...     request = comm.iall_gather(torch.tensor([comm.rank]))
+    ...     return request.wait().tolist()
+    >>> run_ranks(work, 2, "threads")
+    [[0, 1], [0, 1]]
     """
 
-    __slots__ = ("_call", "_comm", "_phase", "_result", "_work")
+    __slots__ = ("_comm", "_name", "_phase", "_result", "_work")
 
     def __init__(self, comm: Communicator, call: _Call, phase: str, work: Work | None) -> None:
         self._comm = comm
-        self._call = call
+        self._name = call.name  # not the call: what was sent may go when the work is done
         self._phase = phase
         self._result = call.result
         self._work = work
@@ -76,7 +78,7 @@ class Request:
     def wait(self) -> Any:
         """Wait for the end; the result, as the blocking operation would return it."""
         if self._work is not None:
-            self._comm._timed(self._phase, self._call.name, self._work.wait, waiting=True)
+            self._comm._timed(self._phase, self._name, self._work.wait, waiting=True)
             self._work = None
         return self._result
 
@@ -97,7 +99,7 @@ class _Call:
         name: str,
         raw: Callable[..., Work | None] | None,
         args: tuple[Any, ...],
-        result: Tensor | None,
+        result: Tensor | tuple[Tensor, ...] | None,
         traffic: Callable[[], Traffic] | None,
     ) -> None:
         self.name = name
@@ -120,19 +122,17 @@ class Communicator(ABC):
     """
 
     engine: str
+    takes_meta = False
+    """Whether tensors on the device meta, which hold no numbers, may be given: see `dry`."""
 
-    def __init__(self, rank: int, size: int, device: torch.device, state: RankState, name: str) -> None:
+    def __init__(self, rank: int, size: int, state: RankState, name: str) -> None:
         self.rank = rank
         self.size = size
-        self.device = device
-        self._on_cuda = device.type == "cuda"
         self.state = state
         self.name = name
 
     def __repr__(self) -> str:
-        return (
-            f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine} on {self.device}>"
-        )
+        return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine}>"
 
     # --- the operations -------------------------------------------------------------------------------------
 
@@ -149,23 +149,6 @@ class Communicator(ABC):
         """`broadcast`, without waiting."""
         return self._later(self._broadcast_call(x, root), phase)
 
-    def reduce(
-        self, x: Tensor, root: int, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
-    ) -> Tensor | None:
-        """The sum (or max, min) over ranks on `root`, None elsewhere; `out` is looked at on the root only.
-
-        >>> from weft.comm import run_ranks
-        >>> run_ranks(lambda comm: comm.reduce(torch.tensor([comm.rank]), root=0), 3, "threads")
-        [tensor([3]), None, None]
-        """
-        return self._now(self._reduce_call(x, root, op, out), phase)
-
-    def ireduce(
-        self, x: Tensor, root: int, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
-    ) -> Request:
-        """`reduce`, without waiting."""
-        return self._later(self._reduce_call(x, root, op, out), phase)
-
     def all_reduce(
         self, x: Tensor, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
     ) -> Tensor:
@@ -177,29 +160,6 @@ class Communicator(ABC):
         """
         return self._now(self._all_reduce_call(x, op, out), phase)
 
-    def iall_reduce(
-        self, x: Tensor, op: str = "sum", out: Tensor | None = None, *, phase: str = "other"
-    ) -> Request:
-        """`all_reduce`, without waiting."""
-        return self._later(self._all_reduce_call(x, op, out), phase)
-
-    def reduce_scatter(
-        self,
-        x: Tensor,
-        sizes: Sequence[int],
-        out: Tensor | None = None,
-        op: str = "sum",
-        *,
-        phase: str = "other",
-    ) -> Tensor:
-        """Sum over ranks, of which rank r keeps block r: `sizes[r]` rows of dim 0, in the order of ranks.
-
-        >>> from weft.comm import run_ranks
-        >>> run_ranks(lambda comm: comm.reduce_scatter(torch.arange(4), [1, 0, 3]).tolist(), 3, "threads")
-        [[0], [], [3, 6, 9]]
-        """
-        return self._now(self._reduce_scatter_call(x, sizes, out, op), phase)
-
     def ireduce_scatter(
         self,
         x: Tensor,
@@ -209,7 +169,15 @@ class Communicator(ABC):
         *,
         phase: str = "other",
     ) -> Request:
-        """`reduce_scatter`, without waiting."""
+        """Sum over ranks, of which rank r keeps block r: `sizes[r]` rows of dim 0, in the order of ranks;
+        without waiting.
+
+        >>> from weft.comm import run_ranks
+        >>> def work(comm):
+        ...     return comm.ireduce_scatter(torch.arange(4), [1, 0, 3]).wait().tolist()
+        >>> run_ranks(work, 3, "threads")
+        [[0], [], [3, 6, 9]]
+        """
         return self._later(self._reduce_scatter_call(x, sizes, out, op), phase)
 
     def all_gather(
@@ -278,33 +246,31 @@ class Communicator(ABC):
         """`all_to_all`, without waiting."""
         return self._later(self._all_to_all_call(x, send_sizes, recv_sizes, out), phase)
 
-    def isend(self, x: Tensor, peer: int, tag: int = 0, *, phase: str = "other") -> Request:
-        """Send `x` to `peer`, without waiting; messages of one tag arrive in the order they were sent.
+    def iswap(
+        self,
+        give: Sequence[Tensor],
+        target: int,
+        take: Sequence[Tensor],
+        source: int,
+        *,
+        phase: str = "other",
+    ) -> Request:
+        """One step of a ring, without waiting: all of `give` to `target`, all of `take` filled from `source`.
+
+        `wait()` returns the tensors of `take`, which have the shapes and types of what `source` gives. Every
+        rank of the group makes the same swaps in the same order, so messages are matched by their order: NCCL
+        has no tags. An empty tensor does not travel.
 
         >>> from weft.comm import run_ranks
         >>> def work(comm):
         ...     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-        ...     receive = comm.irecv(torch.empty(1, dtype=torch.int64), left)
-        ...     comm.isend(torch.tensor([comm.rank]), right).wait()
-        ...     return receive.wait().item()
+        ...     room = torch.empty(1, dtype=torch.int64)
+        ...     (came,) = comm.iswap([torch.tensor([comm.rank])], right, [room], left).wait()
+        ...     return came.item()
         >>> run_ranks(work, 3, "threads")
         [2, 0, 1]
         """
-        x = self._readable("isend", x)
-        self._check_peer("isend", peer, tag)
-        flat, words = _plain(x), x.numel()
-        raw = self._isend if words else None
-        call = _Call("isend", raw, (flat, peer, tag), x, lambda: tally.send(words, peer, self.rank))
-        return self._later(call, phase)
-
-    def irecv(self, x: Tensor, peer: int, tag: int = 0, *, phase: str = "other") -> Request:
-        """Receive from `peer` into `x`, which has the shape and type of what was sent, without waiting."""
-        self._check_written("irecv", "x", x)
-        self._check_peer("irecv", peer, tag)
-        flat, words = _plain(x), x.numel()
-        raw = self._irecv if words else None
-        call = _Call("irecv", raw, (flat, peer, tag), x, lambda: tally.receive(words, peer, self.rank))
-        return self._later(call, phase)
+        return self._later(self._swap_call(give, target, take, source), phase)
 
     def barrier(self, *, phase: str = "barrier") -> None:
         """Wait until every rank of the group is here."""
@@ -329,34 +295,6 @@ class Communicator(ABC):
         part: Communicator | None = self._timed(label, "split", lambda: self._split(color, order, label))
         return part
 
-    def wait_any(self, requests: Sequence[Request]) -> int | None:
-        """The index of a request that has just ended; None where all had already ended before.
-
-        Each index is returned once, so `while (i := comm.wait_any(requests)) is not None` takes the blocks of
-        the neighbours as they arrive. Requests of the rank's other communicators may be among them.
-
-        >>> from weft.comm import run_ranks
-        >>> def work(comm):
-        ...     blocks = [torch.empty(1, dtype=torch.int64) for _ in range(comm.size)]
-        ...     sends = [comm.isend(torch.tensor([comm.rank]), peer) for peer in range(comm.size)]
-        ...     receives = [comm.irecv(block, peer) for peer, block in enumerate(blocks)]
-        ...     total = 0
-        ...     while (i := comm.wait_any(receives)) is not None:
-        ...         total += receives[i].wait().item()
-        ...     return total
-        >>> run_ranks(work, 3, "threads")
-        [3, 3, 3]
-        """
-        live = [(i, request) for i, request in enumerate(requests) if request._work is not None]
-        if not live:
-            return None
-        works = [request._work for _, request in live]
-        first = live[0][1]
-        place: int = self._timed(first._phase, "wait_any", lambda: self._wait_any(works), waiting=True)
-        index, request = live[place]
-        request._work = None
-        return index
-
     def all_gather_json(self, value: Any) -> list[Any]:
         """The plain data (numbers, strings, lists, dicts) of every rank, by rank; the ledger does not count
         it.
@@ -365,11 +303,11 @@ class Communicator(ABC):
         >>> run_ranks(lambda comm: comm.all_gather_json({"rank": comm.rank}), 2, "threads")[1]
         [{'rank': 0}, {'rank': 1}]
         """
-        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(self.device)
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = self._exchange_sizes(text.shape[0])
-        out = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
+        out = torch.empty(sum(sizes), dtype=torch.uint8, device="cpu")
         self._timed("other", "all_gather_json", lambda: self._all_gather(text, out, sizes, True))
-        data = bytes(out.cpu().numpy())
+        data = bytes(out.numpy())
         ends = [sum(sizes[: r + 1]) for r in range(self.size)]
         return [json.loads(data[end - n : end]) for end, n in zip(ends, sizes, strict=True)]
 
@@ -378,9 +316,6 @@ class Communicator(ABC):
 
     @abstractmethod
     def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None: ...
-
-    @abstractmethod
-    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None: ...
 
     @abstractmethod
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None: ...
@@ -399,19 +334,15 @@ class Communicator(ABC):
     ) -> Work | None: ...
 
     @abstractmethod
-    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None: ...
-
-    @abstractmethod
-    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None: ...
+    def _swap(
+        self, give: list[Tensor], target: int, take: list[Tensor], source: int, blocking: bool
+    ) -> Work | None: ...
 
     @abstractmethod
     def _barrier(self, blocking: bool) -> Work | None: ...
 
     @abstractmethod
     def _split(self, color: int | None, key: int, name: str) -> Communicator | None: ...
-
-    @abstractmethod
-    def _wait_any(self, works: Sequence[Any]) -> int: ...
 
     # --- running a checked call -----------------------------------------------------------------------------
 
@@ -452,9 +383,15 @@ class Communicator(ABC):
         state = self.state
         ledgers, slot = state.ledgers, state.slot
         start = time.perf_counter() if ledgers else 0.0
+        where = place.current()
         if slot is not None:
-            slot.enter(phase, name)
-        result = move()
+            slot.enter(phase, f"{name}, {where}" if where else name)
+        try:
+            result = move()
+        except UserError as error:
+            if not where:
+                raise
+            raise UserError(f"{where}: {error}") from None
         if slot is not None:
             slot.leave()
         if ledgers:
@@ -478,21 +415,6 @@ class Communicator(ABC):
             x,
             lambda: tally.broadcast(words, root, self.rank, self.size),
         )
-
-    def _reduce_call(self, x: Tensor, root: int, op: str, out: Tensor | None) -> _Call:
-        x = self._readable("reduce", x)
-        self._check_root("reduce", root)
-        raw_op = _check_op(op, x)
-        if self.rank != root:
-            out = None
-        elif out is None:
-            out = torch.empty_like(x)
-        else:
-            self._check_out("reduce", out, x, x.shape)
-        words = x.numel()
-        raw = self._reduce if words else None
-        args = (_plain(x), None if out is None else _plain(out), root, raw_op)
-        return _Call("reduce", raw, args, out, lambda: tally.reduce(words, root, self.rank, self.size))
 
     def _all_reduce_call(self, x: Tensor, op: str, out: Tensor | None) -> _Call:
         x = self._readable("all_reduce", x)
@@ -553,9 +475,35 @@ class Communicator(ABC):
         traffic = lambda: tally.all_to_all(send, receive, self.rank)  # noqa: E731
         return _Call("all_to_all", self._all_to_all if width else None, args, out, traffic)
 
+    def _swap_call(self, give: Sequence[Tensor], target: int, take: Sequence[Tensor], source: int) -> _Call:
+        for label, peer in (("target", target), ("source", source)):
+            if not 0 <= peer < self.size or peer == self.rank:
+                raise UserError(
+                    f"iswap: {label} {peer} is not another rank. Use 0 to {self.size - 1}, but not "
+                    f"{self.rank}, which is this one."
+                )
+        give = [self._readable("iswap", x) for x in give]
+        for x in take:
+            self._check_written("iswap", "take", x)
+        devices = {x.device for x in (*give, *take)}
+        if len(devices) != 1:
+            raise UserError(
+                f"iswap: its tensors are on {len(devices)} devices. Give at least one, and all on one device."
+            )
+        sent, received = [x.numel() for x in give], [x.numel() for x in take]
+        # NCCL sets up its group in the first call, in which every rank has to take part.
+        raw = self._swap if any(sent) or any(received) or devices.pop().type == "cuda" else None
+        args = (
+            [_plain(x) for x in give],
+            target,
+            [_plain(x) for x in take],
+            source,
+        )
+        return _Call("iswap", raw, args, tuple(take), lambda: tally.swap(sent, received))
+
     def _exchange_sizes(self, rows: int) -> list[int]:
-        mine = torch.tensor([rows], dtype=torch.int64, device=self.device)
-        out = torch.empty(self.size, dtype=torch.int64, device=self.device)
+        mine = torch.tensor([rows], dtype=torch.int64, device="cpu")
+        out = torch.empty(self.size, dtype=torch.int64, device="cpu")
         self._all_gather(mine, out, [1] * self.size, True)
         return [int(n) for n in out.tolist()]
 
@@ -566,11 +514,8 @@ class Communicator(ABC):
             raise UserError(
                 f"{name}: cannot move {x.dtype}. Use float32, float64, int32, int64, uint8 or bool."
             )
-        if x.is_cuda != self._on_cuda:
-            raise UserError(
-                f"{name}: the tensor is on {x.device}, the engine {self.engine!r} moves tensors on "
-                f"{self.device}. Use x.to({str(self.device)!r}), or another engine."
-            )
+        if x.is_meta and not self.takes_meta:
+            raise UserError(f"{name}: a tensor on the device 'meta' has nothing to move. Use Dry(comm).")
 
     def _readable(self, name: str, x: Tensor) -> Tensor:
         self._check_tensor(name, x)
@@ -585,6 +530,8 @@ class Communicator(ABC):
 
     def _check_out(self, name: str, out: Tensor, x: Tensor, shape: Sequence[int]) -> None:
         self._check_written(name, "out", out)
+        if out.device != x.device:
+            raise UserError(f"{name}: out is on {out.device}, x on {x.device}. Put both on one device.")
         if out.dtype != x.dtype or out.shape != shape:
             raise UserError(
                 f"{name}: out is {out.dtype} {tuple(out.shape)}, the result is {x.dtype} {tuple(shape)}. "
@@ -596,7 +543,7 @@ class Communicator(ABC):
         if out is None:
             return torch.empty(shape, dtype=x.dtype, device=x.device)
         self._check_out(name, out, x, shape)
-        if out.numel() and out.data_ptr() == x.data_ptr():
+        if out.numel() and not out.is_meta and out.data_ptr() == x.data_ptr():
             raise UserError(f"{name}: out and x share their memory. Give out memory of its own.")
         return out
 
@@ -617,12 +564,6 @@ class Communicator(ABC):
     def _check_root(self, name: str, root: int) -> None:
         if not 0 <= root < self.size:
             raise UserError(f"{name}: root {root} is not a rank. Use 0 to {self.size - 1}.")
-
-    def _check_peer(self, name: str, peer: int, tag: int) -> None:
-        if not 0 <= peer < self.size:
-            raise UserError(f"{name}: peer {peer} is not a rank. Use 0 to {self.size - 1}.")
-        if not 0 <= tag <= MAX_TAG:
-            raise UserError(f"{name}: tag {tag} is out of range. Use 0 to {MAX_TAG}.")
 
 
 def _plain(x: Tensor) -> Tensor:

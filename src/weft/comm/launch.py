@@ -233,7 +233,7 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
     """The communicator of all ranks that are there; of this process alone where there are none.
 
     >>> connect()
-    <Communicator 'world': rank 0 of 1, threads on cpu>
+    <Communicator 'world': rank 0 of 1, threads>
     """
     global _world
     if engine not in (*ENGINES, "threads"):

@@ -7,13 +7,12 @@ empty:
 
     operation       words sent        words received    messages sent    messages received
     broadcast       m (root)          m (not root)      g-1 (root)       1 (not root)
-    reduce          m (not root)      m (root)          1 (not root)     g-1 (root)
     all_gather      b(r) (g-1)        m - b(r)          g-1 if b(r)>0    others
     reduce_scatter  m - b(r)          b(r) (g-1)        others           g-1 if b(r)>0
     all_reduce      both of the above, with the m words cut into g blocks as even as they can be,
                     longer ones first: m + b(r) (g-2), which is 2m(g-1)/g where g divides m
     all_to_all      what goes to others, what comes from others; one message a peer with words
-    isend, irecv    m, counted where it is posted; one message
+    iswap           what is given, what is taken; one message a tensor with words
 
 A message of no words counts nothing, nor does what a rank sends to itself, nor bookkeeping (`split`,
 `barrier`, the sizes that `all_gather` asks for when it is not told them).
@@ -57,15 +56,6 @@ def broadcast(words: int, root: int, rank: int, size: int) -> Traffic:
     if words == 0 or size == 1:
         return Traffic(0, 0, 0, 0)
     return Traffic(words, 0, size - 1, 0) if rank == root else Traffic(0, words, 0, 1)
-
-
-def reduce(words: int, root: int, rank: int, size: int) -> Traffic:
-    """
-    >>> reduce(10, root=0, rank=0, size=4)
-    Traffic(words_sent=0, words=10, messages_sent=0, messages=3)
-    """
-    sent, received, messages_sent, messages = broadcast(words, root, rank, size)
-    return Traffic(received, sent, messages, messages_sent)
 
 
 def all_gather(blocks: Sequence[int], rank: int) -> Traffic:
@@ -113,20 +103,12 @@ def all_to_all(send: Sequence[int], receive: Sequence[int], rank: int) -> Traffi
     return Traffic(sum(send) - send[rank], sum(receive) - receive[rank], messages_sent, messages)
 
 
-def send(words: int, peer: int, rank: int) -> Traffic:
+def swap(give: Sequence[int], take: Sequence[int]) -> Traffic:
     """
-    >>> send(5, peer=1, rank=0), send(5, peer=0, rank=0)[:1], send(0, peer=1, rank=0)[2:]
-    (Traffic(words_sent=5, words=0, messages_sent=1, messages=0), (0,), (0, 0))
+    >>> swap([5, 0, 1], [2])
+    Traffic(words_sent=6, words=2, messages_sent=2, messages=1)
     """
-    return Traffic(0, 0, 0, 0) if peer == rank or not words else Traffic(words, 0, 1, 0)
-
-
-def receive(words: int, peer: int, rank: int) -> Traffic:
-    """
-    >>> receive(5, peer=1, rank=0)
-    Traffic(words_sent=0, words=5, messages_sent=0, messages=1)
-    """
-    return Traffic(0, 0, 0, 0) if peer == rank or not words else Traffic(0, words, 0, 1)
+    return Traffic(sum(give), sum(take), sum(1 for n in give if n), sum(1 for n in take if n))
 
 
 class RankState:
@@ -168,7 +150,7 @@ class Line:
     seconds: float = 0.0
     """Time spent inside calls and in `wait`; what a request travels while the rank computes is not in it."""
     waited: float = 0.0
-    """The part of `seconds` spent in `wait` and `wait_any`."""
+    """The part of `seconds` spent in `wait`."""
 
 
 class Ledger:

@@ -1,11 +1,14 @@
 """The engine `mpi`: mpi4py on the tensor's own memory, no copies.
 
-MPI counts in C ints. A message longer than `MAX_COUNT` words goes in pieces, which `wait` collects.
+MPI counts in C ints. A message longer than `MAX_COUNT` words goes in pieces, which `wait` collects. CUDA
+tensors go through CPU memory, which any MPI can read: correct, and slower than `--engine torch` with NCCL.
+(That has not been run on a GPU yet, only with CPU tensors in their place.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -80,15 +83,80 @@ class MpiWork:
         return bool(MPI.Request.Testall(self.requests))
 
 
+def _elsewhere(x: Tensor) -> bool:
+    """Whether MPI cannot read the memory of `x`."""
+    return x.is_cuda
+
+
+class StagedWork:
+    """An operation on copies in CPU memory; what it wrote goes back when it has ended."""
+
+    __slots__ = ("back", "work")
+
+    def __init__(self, work: Work, back: Callable[[], None]) -> None:
+        self.work = work
+        self.back = back
+
+    def wait(self) -> None:
+        self.work.wait()
+        self.back()
+
+    def test(self) -> bool:
+        if not self.work.test():
+            return False
+        self.back()
+        return True
+
+
+def _staged(written: int) -> Callable[[Callable[..., Work | None]], Callable[..., Work | None]]:
+    """A raw operation on CUDA tensors too: copy to the CPU, move, copy argument `written` back."""
+
+    def wrap(raw: Callable[..., Work | None]) -> Callable[..., Work | None]:
+        @functools.wraps(raw)
+        def run(comm: MpiCommunicator, x: Tensor | list[Tensor], *rest: Any) -> Work | None:
+            if not _elsewhere(x if isinstance(x, Tensor) else (*x, *rest[1])[0]):
+                return raw(comm, x, *rest)
+            far = (x, *rest)
+            near = [_near(value) for value in far]
+
+            def back() -> None:
+                for target, source in zip(_listed(far[written]), _listed(near[written]), strict=True):
+                    target.copy_(source)
+
+            work = raw(comm, *near)
+            if work is not None:
+                return StagedWork(work, back)
+            back()
+            return None
+
+        return run
+
+    return wrap
+
+
+def _near(value: Any) -> Any:
+    """A copy in CPU memory of a tensor or of a list of tensors; anything else as it is."""
+    if isinstance(value, Tensor):
+        return value.to("cpu", copy=True)
+    if isinstance(value, list):
+        return [_near(item) for item in value]
+    return value
+
+
+def _listed(value: Tensor | list[Tensor]) -> list[Tensor]:
+    return [value] if isinstance(value, Tensor) else value
+
+
 class MpiCommunicator(Communicator):
     """A communicator on top of an MPI one."""
 
     engine = "mpi"
 
     def __init__(self, mpi: Any, state: RankState, name: str) -> None:
-        super().__init__(mpi.Get_rank(), mpi.Get_size(), torch.device("cpu"), state, name)
+        super().__init__(mpi.Get_rank(), mpi.Get_size(), state, name)
         self._mpi = mpi
 
+    @_staged(written=0)
     def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
         count = x.numel()
         if count <= MAX_COUNT:
@@ -99,22 +167,7 @@ class MpiCommunicator(Communicator):
         requests = [self._mpi.Ibcast(_part(x, *piece), root) for piece in _pieces(count)]
         return _end(requests, (x,), blocking)
 
-    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None:
-        count = x.numel()
-        if count <= MAX_COUNT:
-            send = MPI.IN_PLACE if _same(x, out) else _buffer(x)
-            receive = None if out is None else _buffer(out)
-            if blocking:
-                self._mpi.Reduce(send, receive, _OPS[op], root)
-                return None
-            return MpiWork([self._mpi.Ireduce(send, receive, _OPS[op], root)], (x, out))
-        requests = []
-        for piece in _pieces(count):
-            send = MPI.IN_PLACE if _same(x, out) else _part(x, *piece)
-            receive = None if out is None else _part(out, *piece)
-            requests.append(self._mpi.Ireduce(send, receive, _OPS[op], root))
-        return _end(requests, (x, out), blocking)
-
+    @_staged(written=1)
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
         count = x.numel()
         if count <= MAX_COUNT:
@@ -129,6 +182,7 @@ class MpiCommunicator(Communicator):
             requests.append(self._mpi.Iallreduce(send, _part(out, *piece), _OPS[op]))
         return _end(requests, (x, out), blocking)
 
+    @_staged(written=1)
     def _reduce_scatter(
         self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
     ) -> Work | None:
@@ -146,6 +200,7 @@ class MpiCommunicator(Communicator):
             start += count
         return _end(requests, (x, out), blocking)
 
+    @_staged(written=1)
     def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None:
         if out.numel() <= MAX_COUNT:
             even = counts[0] * self.size == out.numel() and all(n == counts[0] for n in counts)
@@ -165,6 +220,7 @@ class MpiCommunicator(Communicator):
             offset += count
         return _end(requests, (out,), blocking)
 
+    @_staged(written=1)
     def _all_to_all(
         self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
     ) -> Work | None:
@@ -185,13 +241,13 @@ class MpiCommunicator(Communicator):
             return None
         return MpiWork([self._mpi.Ialltoallv(give, take)], (x, out, give, take))
 
-    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
-        requests = [self._mpi.Isend(_part(x, *piece), peer, tag) for piece in _pieces(x.numel())]
-        return _end(requests, (x,), blocking)
-
-    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
-        requests = [self._mpi.Irecv(_part(x, *piece), peer, tag) for piece in _pieces(x.numel())]
-        return _end(requests, (x,), blocking)
+    @_staged(written=2)
+    def _swap(
+        self, give: list[Tensor], target: int, take: list[Tensor], source: int, blocking: bool
+    ) -> Work | None:
+        receives = [self._mpi.Irecv(_part(x, *piece), source) for x in take for piece in _pieces(x.numel())]
+        sends = [self._mpi.Isend(_part(x, *piece), target) for x in give for piece in _pieces(x.numel())]
+        return _end(receives + sends, (give, take), blocking)
 
     def _barrier(self, blocking: bool) -> Work | None:
         self._mpi.Barrier()
@@ -203,20 +259,6 @@ class MpiCommunicator(Communicator):
             return None
         part.Set_name(name[:60])
         return MpiCommunicator(part, self.state, name)
-
-    def _wait_any(self, works: Sequence[MpiWork]) -> int:
-        flat = [request for work in works for request in work.requests]
-        owner = [place for place, work in enumerate(works) for _ in work.requests]
-        left = [sum(1 for request in work.requests if request != MPI.REQUEST_NULL) for work in works]
-        if 0 in left:
-            return left.index(0)
-        while True:
-            # Waitany writes the null request back into the list it is given, not into ours.
-            done = MPI.Request.Waitany(flat)
-            place = owner[done]
-            left[place] -= 1
-            if left[place] == 0:
-                return place
 
 
 _rows: dict[tuple[int, int], Any] = {}
@@ -230,8 +272,8 @@ def _row_type(kind: Any, width: int) -> Any:
     return _rows[key]
 
 
-def _same(x: Tensor, out: Tensor | None) -> bool:
-    return out is not None and out.data_ptr() == x.data_ptr()
+def _same(x: Tensor, out: Tensor) -> bool:
+    return out.data_ptr() == x.data_ptr()
 
 
 def _end(requests: list[Any], keep: tuple[Any, ...], blocking: bool) -> Work | None:

@@ -189,13 +189,38 @@ class World:
 class _Group:
     """The meetings and mailboxes of one communicator."""
 
-    __slots__ = ("boxes", "expected", "meetings", "size")
+    __slots__ = ("boxes", "meetings", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.meetings: dict[int, _Meeting] = {}
-        self.boxes: dict[tuple[int, int, int], deque[Tensor]] = {}
-        self.expected: dict[tuple[int, int, int], deque[Callable[[Tensor], None]]] = {}
+        self.boxes: dict[tuple[int, int], _Mailbox] = {}
+
+    def mail(self, way: tuple[int, int]) -> _Mailbox:
+        """What travels from one rank to another."""
+        return self.boxes.setdefault(way, _Mailbox())
+
+
+class _Mailbox:
+    """Swaps from one rank to another, in their order: those sent and not yet expected, or the other way."""
+
+    __slots__ = ("expected", "sent")
+
+    def __init__(self) -> None:
+        self.sent: deque[list[Tensor]] = deque()
+        self.expected: deque[Callable[[list[Tensor]], None]] = deque()
+
+    def send(self, pieces: list[Tensor]) -> None:
+        if self.expected:
+            self.expected.popleft()(pieces)
+        else:
+            self.sent.append(pieces)
+
+    def expect(self, deliver: Callable[[list[Tensor]], None]) -> None:
+        if self.sent:
+            deliver(self.sent.popleft())
+        else:
+            self.expected.append(deliver)
 
 
 class ThreadCommunicator(Communicator):
@@ -213,7 +238,7 @@ class ThreadCommunicator(Communicator):
         state: RankState,
         name: str,
     ) -> None:
-        super().__init__(rank, size, torch.device("cpu"), state, name)
+        super().__init__(rank, size, state, name)
         self._world = world
         self._key = key
         self._place = place  # the rank in the world, for messages about waiting
@@ -228,12 +253,11 @@ class ThreadCommunicator(Communicator):
         finish: Callable[[_Meeting], None],
         blocking: bool,
         root: int | None = None,
-        needs_all: bool = True,
         combine: Callable[[list[Any]], Any] | None = None,
     ) -> Work | None:
         """Leave `piece` on the board; `finish` runs in this rank's `wait`, when what it needs is there.
 
-        Without `root`, or on it where `needs_all`, that is everybody's piece; else it is the root's piece.
+        That is the piece of `root` where there is one, else everybody's.
         `combine` turns the pieces into one result, once, by the rank that comes last.
         """
         world, group = self._world, self._group
@@ -253,10 +277,9 @@ class ThreadCommunicator(Communicator):
             meeting.pieces[self.rank] = piece
             meeting.posted += 1
             last = meeting.posted == group.size
-            needs_all = needs_all and (root is None or root == self.rank)
-            if needs_all:
+            if root is None:
                 meeting.waiting_all.append(pending)
-            elif root is not None and meeting.pieces[root] is None:
+            elif meeting.pieces[root] is None:
                 meeting.waiting_root.append(pending)
             else:
                 pending.ready = True
@@ -296,30 +319,7 @@ class ThreadCommunicator(Communicator):
                 _copy(x, meeting.pieces[root], "broadcast")
 
         piece = x.clone() if mine else None
-        return self._meet(("broadcast", root), piece, finish, blocking, root=root, needs_all=False)
-
-    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None:
-        def finish(meeting: _Meeting) -> None:
-            if out is not None:
-                _fold(meeting.pieces, op, out)
-
-        # A rank that is not the root needs nothing: its piece is on the board, and it may go on.
-        if self.rank != root:
-            self._give(("reduce", root, op, x.numel(), x.dtype), x.clone(), root)
-            return None
-        return self._meet(("reduce", root, op, x.numel(), x.dtype), x.clone(), finish, blocking, root=root)
-
-    def _give(self, signature: tuple[Any, ...], piece: Tensor, root: int) -> None:
-        """Leave a piece that only the root takes."""
-        self._meet(signature, piece, lambda meeting: None, False)
-        world, group = self._world, self._group
-        number = self._calls - 1
-        with world.lock:
-            meeting = group.meetings.get(number)
-            if meeting is not None:
-                meeting.taken += 1
-                if meeting.taken == group.size:
-                    del group.meetings[number]
+        return self._meet(("broadcast", root), piece, finish, blocking, root=root)
 
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
         def combine(pieces: list[Tensor]) -> Tensor:
@@ -369,40 +369,38 @@ class ThreadCommunicator(Communicator):
         mine = x.clone().view(-1).split(send)
         return self._meet(("all_to_all", x.dtype), mine, finish, blocking)
 
-    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
-        world, group, key = self._world, self._group, (self.rank, peer, tag)
-        piece = x.clone()
-        with world.lock:
-            world.check()
-            expected = group.expected.get(key)
-            if expected:
-                expected.popleft()(piece)
-            else:
-                group.boxes.setdefault(key, deque()).append(piece)
-        return None
-
-    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
-        world, group, key = self._world, self._group, (peer, self.rank, tag)
-        arrived: list[Tensor] = []
+    def _swap(
+        self, give: list[Tensor], target: int, take: list[Tensor], source: int, blocking: bool
+    ) -> Work | None:
+        world, group = self._world, self._group
+        take = [x for x in take if x.numel()]
+        arrived: list[list[Tensor]] = []
         pending = _Pending(world, self._place, lambda: None)
 
         def finish() -> None:
-            _copy(x, arrived[0], f"irecv from rank {peer}")
             pending.finish = lambda: None
+            if len(arrived[0]) != len(take):
+                raise UserError(
+                    f"iswap: {len(arrived[0])} tensors arrive from rank {source}, {len(take)} are expected. "
+                    "Make the same swaps in the same order everywhere."
+                )
+            for x, piece in zip(take, arrived[0], strict=True):
+                _copy(x, piece, f"iswap from rank {source}")
 
-        pending.finish = finish
-
-        def deliver(piece: Tensor) -> None:
-            arrived.append(piece)
+        def deliver(pieces: list[Tensor]) -> None:
+            arrived.append(pieces)
             world.wake(pending)
 
+        pieces = [x.clone() for x in give if x.numel()]
         with world.lock:
             world.check()
-            box = group.boxes.get(key)
-            if box:
-                deliver(box.popleft())
-            else:
-                group.expected.setdefault(key, deque()).append(deliver)
+            if pieces:
+                group.mail((self.rank, target)).send(pieces)
+            if take:
+                group.mail((source, self.rank)).expect(deliver)
+        if not take:
+            return None
+        pending.finish = finish
         return pending
 
     def _barrier(self, blocking: bool) -> Work | None:
@@ -419,15 +417,6 @@ class ThreadCommunicator(Communicator):
         return ThreadCommunicator(
             self._world, (*self._key, number, color), mine, len(members), self._place, self.state, name
         )
-
-    def _wait_any(self, works: Sequence[_Pending]) -> int:
-        if not any(work.ready for work in works):
-            self._world.sleep(self._place, works)
-        for place, work in enumerate(works):
-            if work.ready:
-                work.finish()
-                return place
-        raise AssertionError("woken without a reason")
 
 
 def _describe(signature: tuple[Any, ...]) -> str:

@@ -1,4 +1,8 @@
-"""The engine `torch`: torch.distributed's process groups, NCCL on GPUs and gloo on CPUs.
+"""The engine `torch`: torch.distributed's process groups, gloo for CPU tensors and NCCL for CUDA tensors.
+
+Every communicator has a gloo group. It makes an NCCL group when it meets its first CUDA tensor, so that a job
+on CPU tensors runs the same whether the machine has GPUs or not, and two ranks may share one. (NCCL has not
+been run yet: no machine of ours has a GPU.)
 
 Gloo has no uneven all-gather and no reduce-scatter that is better than an all-reduce; they are built here
 from broadcasts and from an all-to-all with a sum in the order of ranks. Groups are made directly from the
@@ -10,10 +14,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from torch import Tensor
 from weft.comm import ledger
 from weft.comm.communicator import Communicator, PeerLost, Work
 from weft.comm.ledger import RankState
+from weft.errors import UserError
 
 _OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 _FOREVER = timedelta(days=30)  # how long to wait is the watchdog's business
@@ -37,7 +40,7 @@ _open: weakref.WeakSet[TorchCommunicator] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for comm in list(_open):
-        comm._group = None
+        comm._gloo = comm._nccl = None
 
 
 class TorchWork:
@@ -70,20 +73,6 @@ class TorchWork:
         if self.finish is not None:
             self.finish()
             self.finish = None
-
-
-class _Loop:
-    """A message of a rank to itself, which gloo and NCCL do not carry."""
-
-    def __init__(self) -> None:
-        self.arrived = False
-
-    def wait(self) -> None:
-        if not self.arrived:
-            raise RuntimeError("a receive from the rank itself is waited for before the send is posted")
-
-    def is_completed(self) -> bool:
-        return self.arrived
 
 
 class _Polled:
@@ -126,24 +115,31 @@ class TorchCommunicator(Communicator):
         prefix: str,
         rank: int,
         size: int,
-        device: torch.device,
         state: RankState,
         name: str,
     ) -> None:
-        super().__init__(rank, size, device, state, name)
+        super().__init__(rank, size, state, name)
         self._store = store
         self._prefix = prefix
         self._splits = 0
-        mine = dist.PrefixStore(prefix, store)
-        if device.type == "cuda":
+        self._gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, size, _FOREVER)
+        self._nccl: Any = None
+        _open.add(self)
+
+    def _group(self, x: Tensor) -> Any:
+        """The process group that moves `x`."""
+        if not x.is_cuda:
+            return self._gloo
+        if self._nccl is None:
+            if not dist.is_nccl_available():
+                raise UserError(f"a tensor on {x.device} needs NCCL, which this torch lacks. Use x.cpu().")
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = _FOREVER
-            self._group: Any = dist.ProcessGroupNCCL(mine, rank, size, options)
-        else:
-            self._group = dist.ProcessGroupGloo(mine, rank, size, _FOREVER)
-        _open.add(self)
-        self._sent: dict[int, deque[Tensor]] = {}
-        self._expected: dict[int, deque[tuple[Tensor, _Loop]]] = {}
+            store = dist.PrefixStore(f"{self._prefix}/nccl", self._store)
+            self._nccl = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
+            # The first call on a group must be everybody's; a step of a ring may be that of some ranks only.
+            self._nccl.allreduce([torch.zeros(1, device=x.device)], dist.AllreduceOptions()).wait()
+        return self._nccl
 
     def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
         return _end([self._start_broadcast(x, root)], (x,), blocking)
@@ -151,27 +147,19 @@ class TorchCommunicator(Communicator):
     def _start_broadcast(self, x: Tensor, root: int) -> Any:
         options = dist.BroadcastOptions()
         options.rootRank = root
-        return self._group.broadcast([x], options)
-
-    def _reduce(self, x: Tensor, out: Tensor | None, root: int, op: str, blocking: bool) -> Work | None:
-        # Gloo uses the tensor as scratch on every rank, so it gets one of its own.
-        scratch = x.clone() if out is None else _into(out, x)
-        options = dist.ReduceOptions()
-        options.reduceOp = _OPS[op]
-        options.rootRank = root
-        return _end([self._group.reduce([scratch], options)], (scratch,), blocking)
+        return self._group(x).broadcast([x], options)
 
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]
-        return _end([self._group.allreduce([_into(out, x)], options)], (out,), blocking)
+        return _end([self._group(x).allreduce([_into(out, x)], options)], (out,), blocking)
 
     def _reduce_scatter(
         self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
     ) -> Work | None:
         own = counts[self.rank]
         blocks = torch.empty((self.size, own), dtype=x.dtype, device=x.device)
-        work = self._group.alltoall_base(
+        work = self._group(x).alltoall_base(
             blocks.view(-1), x.view(-1), [own] * self.size, counts, dist.AllToAllOptions()
         )
 
@@ -192,7 +180,7 @@ class TorchCommunicator(Communicator):
         flat = out.view(-1)
         if all(count == counts[0] for count in counts):
             pieces = list(flat.split(counts[0]))
-            return _end([self._group.allgather([pieces], [x.view(-1)])], (x, out), blocking)
+            return _end([self._group(x).allgather([pieces], [x.view(-1)])], (x, out), blocking)
         works, start = [], 0
         for root, count in enumerate(counts):
             piece = flat[start : start + count]
@@ -206,46 +194,30 @@ class TorchCommunicator(Communicator):
     def _all_to_all(
         self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
     ) -> Work | None:
-        work = self._group.alltoall_base(out.view(-1), x.view(-1), receive, send, dist.AllToAllOptions())
+        work = self._group(x).alltoall_base(out.view(-1), x.view(-1), receive, send, dist.AllToAllOptions())
         return _end([work], (x, out), blocking)
 
-    def _isend(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
-        if peer != self.rank:
-            return self._between(self._group.send([x.view(-1)], peer, tag), x)
-        expected = self._expected.get(tag)
-        if expected:
-            target, loop = expected.popleft()
-            target.copy_(x)
-            loop.arrived = True
+    def _swap(
+        self, give: list[Tensor], target: int, take: list[Tensor], source: int, blocking: bool
+    ) -> Work | None:
+        group = self._group((*give, *take)[0])
+        if group is self._nccl:
+            # Apart, a send and a receive of two ranks may each wait for the other: NCCL wants them as one.
+            group._start_coalescing()
+        works = [group.recv([x.view(-1)], source, 0) for x in take if x.numel()]
+        works += [group.send([x.view(-1)], target, 0) for x in give if x.numel()]
+        if group is self._nccl:
+            works = [group._end_coalescing()]
         else:
-            self._sent.setdefault(tag, deque()).append(x.clone())
-        return None
-
-    def _between(self, work: Any, x: Tensor) -> Work:
-        return TorchWork([work if self._on_cuda else _Polled(work)], (x,))
-
-    def _irecv(self, x: Tensor, peer: int, tag: int, blocking: bool) -> Work | None:
-        if peer != self.rank:
-            return self._between(self._group.recv([x.view(-1)], peer, tag), x)
-        sent = self._sent.get(tag)
-        if sent:
-            x.copy_(sent.popleft())
-            return None
-        loop = _Loop()
-        self._expected.setdefault(tag, deque()).append((x, loop))
-        return TorchWork([loop], (x,))
+            works = [_Polled(work) for work in works]
+        return _end(works, (give, take), blocking)
 
     def _barrier(self, blocking: bool) -> Work | None:
-        # Not the group's own barrier: NCCL's guesses a device. A word summed over all is a barrier.
-        word = torch.zeros(1, dtype=torch.int32, device=self.device)
-        self._all_reduce(word, word, "sum", True)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return None
+        return _end([self._gloo.barrier(dist.BarrierOptions())], (), blocking)
 
     def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
-        mine = torch.tensor([-1 if color is None else color, key], dtype=torch.int64, device=self.device)
-        every = torch.empty(2 * self.size, dtype=torch.int64, device=self.device)
+        mine = torch.tensor([-1 if color is None else color, key], dtype=torch.int64, device="cpu")
+        every = torch.empty(2 * self.size, dtype=torch.int64, device="cpu")
         self._all_gather(mine, every, [2] * self.size, True)
         self._splits += 1
         if color is None:
@@ -254,14 +226,7 @@ class TorchCommunicator(Communicator):
         members = sorted((k, rank) for rank, (c, k) in enumerate(pairs) if c == color)
         place = members.index((key, self.rank))
         prefix = f"{self._prefix}/{self._splits}.{color}"
-        return TorchCommunicator(self._store, prefix, place, len(members), self.device, self.state, name)
-
-    def _wait_any(self, works: Sequence[TorchWork]) -> int:
-        while True:  # gloo has no such call
-            for place, work in enumerate(works):
-                if work.test():
-                    return place
-            time.sleep(2e-5)
+        return TorchCommunicator(self._store, prefix, place, len(members), self.state, name)
 
 
 def _into(out: Tensor, x: Tensor) -> Tensor:
@@ -293,8 +258,6 @@ def world() -> Communicator:
     else:
         store, rank, size = next(dist.rendezvous("env://"))
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
-    return TorchCommunicator(store, "weft", rank, size, device, ledger.here(), "world")
+        # "cuda" means another GPU on every rank of a machine: NCCL refuses two ranks on one.
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return TorchCommunicator(store, "weft", rank, size, ledger.here(), "world")

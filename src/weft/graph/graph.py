@@ -248,7 +248,7 @@ class Graph:
         for key in _TENSORS:
             value = getattr(self, key)
             if value is not None and not isinstance(value, Tensor):
-                put(key, torch.as_tensor(value))
+                put(key, torch.as_tensor(value, device="cpu"))
         for key in ("indptr", "indices", "ids", *PAIRS):
             value = getattr(self, key)
             if value is not None and (

@@ -25,8 +25,8 @@ class NonArcs:
 
     def __init__(self, indptr: Tensor, indices: Tensor, n: int):
         counts = indptr.diff()
-        row = torch.repeat_interleave(torch.arange(counts.numel()), counts)
-        before = torch.arange(indices.numel()) - indptr[row]
+        row = torch.repeat_interleave(torch.arange(counts.numel(), device=counts.device), counts)
+        before = torch.arange(indices.numel(), device=indices.device) - indptr[row]
         # Entry j of a row stands behind (column − j) columns that the row lacks.
         self._key = row * (n + 1) + (indices.long() - before)
         self._indptr, self._n = indptr, n

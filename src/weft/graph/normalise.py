@@ -35,10 +35,10 @@ def normalise(graph: Graph, how: str = "gcn", dtype: torch.dtype = torch.float32
         graph = graph.with_self_loops()
     rows = graph.rows
     # Sums in float64: a hub's thousands of terms then cost no digits of a float32 result.
-    values = (
-        torch.ones(graph.num_arcs, dtype=torch.float64) if graph.weights is None else graph.weights.double()
-    )
-    values = values.to(rows.device)
+    if graph.weights is None:
+        values = torch.ones(graph.num_arcs, dtype=torch.float64, device=rows.device)
+    else:
+        values = graph.weights.double().to(rows.device)
     degree = torch.zeros(graph.num_nodes, dtype=torch.float64, device=rows.device).index_add_(0, rows, values)
     if how == "mean":
         scaled = values * torch.where(degree != 0, 1 / degree, 0.0)[rows]

@@ -62,6 +62,6 @@ def _rank_within(groups: np.ndarray) -> np.ndarray:
 
 
 def _mask(n: int, chosen: np.ndarray) -> torch.Tensor:
-    mask = torch.zeros(n, dtype=torch.bool)
+    mask = torch.zeros(n, dtype=torch.bool, device="cpu")
     mask[torch.from_numpy(chosen)] = True
     return mask

@@ -219,7 +219,7 @@ class Store:
                         f"rows {lo} to {hi} are out of range for {self.num_nodes} vertices. Correct them."
                     )
                 return self._slice(int(lo), int(hi), only)
-            wanted = torch.as_tensor(lo, dtype=torch.int64).reshape(-1)
+            wanted = torch.as_tensor(lo, dtype=torch.int64, device="cpu").reshape(-1)
             if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < self.num_nodes:
                 wild = int(wanted.min()) if int(wanted.min()) < 0 else int(wanted.max())
                 raise UserError(f"row {wild} is out of range for {self.num_nodes} vertices. Correct it.")

@@ -5,9 +5,6 @@ from .draw import draw, shuffled, uniform
 from .dropout import Stream, dropout, relu_dropout_
 from .elementwise import add_bias, elu_, norms, row_products
 from .linear import add_linear_, linear, linear_pair
-from .memory import pool
-from .meter import Meter
-from .move import Move
 from .native import use
 from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
 from .sampling import relabel, sample_block, sample_rows
@@ -16,8 +13,6 @@ from .spmm import spmm
 
 __all__ = [
     "CSR",
-    "Meter",
-    "Move",
     "Stream",
     "add_bias",
     "add_linear_",
@@ -32,7 +27,6 @@ __all__ = [
     "norms",
     "pack_rows",
     "pair_products",
-    "pool",
     "relabel",
     "relu_dropout_",
     "row_products",

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from . import native
+from ..memory import empty
+from ..meter import metered
+from . import dry, native
 from .csr import CSR
 from .dropout import _threshold, philox
-from .memory import empty
-from .meter import metered
 from .sddmm import head_of, sddmm_heads
 
 _KINDS = {"given": 0, "additive": 1, "dot": 2}
@@ -37,9 +37,11 @@ class Drop:
     """[rows] int64: the vertex of each row; None: row i is vertex i."""
     column_names: Tensor | None = None
 
-    def factors(self, a: CSR, heads: int, dtype: torch.dtype) -> Tensor:
-        """keep, [arcs, heads]."""
-        keep = torch.empty(a.arcs, heads, dtype=dtype, device=a.indices.device)
+    def factors(self, a: CSR, heads: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+        """keep, [arcs, heads]; on A's device, or on that of the numbers they multiply."""
+        keep = torch.empty(a.arcs, heads, dtype=dtype, device=device or a.indices.device)
+        if dry.is_dry(keep, a.indices, self.row_names, self.column_names):
+            return dry.written(keep)
         # The generator's 64-bit words are many times the size of the factors: some arcs at a time.
         for begin in range(0, a.arcs, _ARCS):
             some = slice(begin, begin + _ARCS)
@@ -86,6 +88,10 @@ class Scores:
 
     def of(self, a: CSR) -> Tensor:
         """s, [arcs, heads], before softmax and dropout."""
+        known = self.row if self.given is None else self.given
+        assert known is not None
+        if dry.is_dry(known, self.column, self.gain, self.row_gain, a.indices):
+            return dry.blank(a.arcs, self.heads, dtype=known.dtype)
         if self.given is not None:
             return self.given
         assert self.row is not None
@@ -160,6 +166,8 @@ def attend(
             native.threads((a.arcs + rows) * max(width, heads)),
         )  # fmt: skip
         return out, state
+    if dry.is_dry(x, a.indices, scores.row, scores.column, scores.given, out):
+        return dry.written(out), None if state is None else dry.written(state)
     s = scores.of(a)
     s = s if permutation is None else s[permutation]
     p = s
@@ -251,6 +259,11 @@ def attend_backward(
             *map(native.address, (dcolumn, dgain, ds)), native.threads((a.arcs + rows) * max(width, heads)),
         )  # fmt: skip
         return dx, dcolumn, dgain, ds
+    if dry.is_dry(x, a.indices, scores.row, scores.column, dy, stat):
+        dx = dry.blank(a.shape[1], width, dtype=x.dtype)
+        dcolumn = dx if together else dry.blank(*scores.column.shape, dtype=x.dtype)
+        dgain = None if scores.gain is None else dry.blank(*scores.gain.shape, dtype=x.dtype)
+        return dx, dcolumn, dgain, dry.blank(a.arcs, heads, dtype=x.dtype)
     i, j = a.row_of, a.indices.long()
     p, ds = scores.of(a), sddmm_heads(a, dy, x, 0, dim, heads)
     keep = dgain = None
@@ -296,6 +309,8 @@ def attend_self_backward(
             native.threads((a.arcs + n) * width),
         )  # fmt: skip
         return dx, dgains
+    if dry.is_dry(x, a.indices, dy, stat):
+        return dry.blank(n, width, dtype=x.dtype), dry.blank(n, 2 * heads, dtype=x.dtype)
     row_gain, gain, logs, products = stat.split(heads, 1)
     dim = width // heads
     row = x * row_gain.repeat_interleave(dim, 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from . import native
-from .kept import Kept, repeat
+from . import dry, native
 
 
 @dataclass(eq=False)
@@ -34,9 +33,6 @@ class CSR:
     indices: Tensor
     values: Tensor | None
     shape: tuple[int, int]
-    rows: Tensor | None = None
-    """The global number of each row; None: row r is vertex r."""
-    _kept: Kept = field(default_factory=Kept, repr=False)
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
@@ -48,15 +44,42 @@ class CSR:
         if self.indices.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"indices must be int32 or int64, not {self.indices.dtype}")
         arcs = self.indices.numel()
-        if int(self.indptr[0]) != 0 or int(self.indptr[-1]) != arcs or bool((self.indptr.diff() < 0).any()):
-            raise ValueError(f"indptr must rise from 0 to the number of indices, {arcs}")
         if self.values is not None and self.values.shape != (arcs,):
             raise ValueError(f"values must have length {arcs}, not {tuple(self.values.shape)}")
+        if dry.is_dry(self.indptr, self.indices):
+            self.indptr, self.indices = dry.written(self.indptr), dry.written(self.indices)
+            self.values = None if self.values is None else dry.written(self.values)
+        else:
+            self._check(arcs, columns)
+        self.indptr, self.indices = self.indptr.contiguous(), self.indices.contiguous()
+        self.values = None if self.values is None else self.values.contiguous()
+
+    def _check(self, arcs: int, columns: int) -> None:
+        if int(self.indptr[0]) != 0 or int(self.indptr[-1]) != arcs or bool((self.indptr.diff() < 0).any()):
+            raise ValueError(f"indptr must rise from 0 to the number of indices, {arcs}")
         # The kernels trust the indices: one look here keeps them inside x.
         if arcs and (int(self.indices.min()) < 0 or int(self.indices.max()) >= columns):
             raise ValueError(f"indices must lie in 0..{columns - 1}")
-        self.indptr, self.indices = self.indptr.contiguous(), self.indices.contiguous()
-        self.values = None if self.values is None else self.values.contiguous()
+
+    @classmethod
+    def blank(
+        cls, shape: tuple[int, int], arcs: int, values: bool | torch.dtype | None = None,
+        index: torch.dtype = torch.int32,
+    ) -> CSR:  # fmt: skip
+        """A matrix of meta tensors for a dry run (`dry.py`): sizes, and no entries.
+
+            values  a type, or True: torch's default one; None or False: every stored entry is 1
+
+        >>> (CSR.blank((3, 5), arcs=7) @ torch.empty(5, 2, device="meta")).shape
+        torch.Size([3, 2])
+        """
+        kind = torch.get_default_dtype() if values is True else values or None
+        return cls(
+            dry.blank(shape[0] + 1, dtype=torch.int64),
+            dry.blank(arcs, dtype=index),
+            None if kind is None else dry.blank(arcs, dtype=kind),
+            shape,
+        )
 
     @property
     def arcs(self) -> int:
@@ -71,23 +94,31 @@ class CSR:
     @cached_property
     def row_of(self) -> Tensor:
         """The row of each stored entry, [arcs]; the torch kernels index with it."""
-        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.indptr.device), self.counts)
+        rows = torch.arange(self.shape[0], device=self.indptr.device)
+        return torch.repeat_interleave(rows, self.counts, output_size=self.arcs)
 
     def dense(self) -> Tensor:
         """The matrix as a dense tensor, for tests and small graphs."""
-        values = torch.ones(self.arcs) if self.values is None else self.values
-        out = torch.zeros(self.shape, dtype=values.dtype, device=self.indices.device)
-        return out.index_put((self.row_of, self.indices.long()), values.to(out.device), accumulate=True)
+        device = self.indices.device
+        values = torch.ones(self.arcs, device=device) if self.values is None else self.values.to(device)
+        out = torch.zeros(self.shape, dtype=values.dtype, device=device)
+        return out.index_put((self.row_of, self.indices.long()), values, accumulate=True)
 
     def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         rows, columns = self.shape
         if native.served(self.indices):
-            indptr = torch.empty(columns + 1, dtype=torch.int64)
-            indices, permutation = torch.empty_like(self.indices), torch.empty(self.arcs, dtype=torch.int64)
+            indptr, permutation = (
+                torch.empty(n, dtype=torch.int64, device=self.indices.device)
+                for n in (columns + 1, self.arcs)
+            )
+            indices = torch.empty_like(self.indices)
             native.kernel("transpose", self.indices)(
                 rows, columns, *map(native.address, (self.indptr, self.indices, indptr, indices, permutation))
             )
             return indptr, indices, permutation
+        if dry.is_dry(self.indptr, self.indices):
+            indptr, permutation = (dry.blank(n, dtype=torch.int64) for n in (columns + 1, self.arcs))
+            return indptr, torch.empty_like(self.indices), permutation
         permutation = torch.argsort(self.indices, stable=True)
         counts = torch.bincount(self.indices, minlength=columns)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -99,7 +130,8 @@ class CSR:
         indptr, indices, permutation = self._transposed()
         values = None if self.values is None else self.values[permutation]
         if (
-            self.shape[0] == self.shape[1]
+            not dry.is_dry(indices, values)
+            and self.shape[0] == self.shape[1]
             and torch.equal(indptr, self.indptr)
             and torch.equal(indices, self.indices)
         ):
@@ -112,8 +144,6 @@ class CSR:
             indices=indices,
             values=values,
             shape=self.shape[::-1],
-            rows=None,
-            _kept=Kept(),
             T=self,
         )
         return transpose
@@ -141,14 +171,6 @@ class CSR:
         return CSR(self.indptr.to(device), self.indices.to(device), values, self.shape)
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        return self.aggregate(x)
-
-    def aggregate(self, x: Tensor, reduce: str = "sum") -> Tensor:
-        """y[i] = ⊕ over j of a_ij x[j], ⊕ one of sum, mean, max, min. [columns, w] to [rows, w]."""
         from .spmm import spmm
 
-        return spmm(self, x, reduce=reduce)
-
-    def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
-        """`aggregate(x)`, `hops` times over, of an x that does not change: computed on first use and kept."""
-        return self._kept.get((reduce, hops), x, lambda: repeat(lambda y: self.aggregate(y, reduce), x, hops))
+        return spmm(self, x)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import native
+from ..memory import empty
+from . import dry, native
 from .function import Function
-from .memory import empty
 
 _WORD = 0xFFFFFFFF
 
@@ -84,11 +84,13 @@ def _threshold(p: float) -> int:
     return min(round(p * 2**32), _WORD)
 
 
-def philox(
-    counter: tuple[Tensor | int, Tensor | int, Tensor | int, Tensor | int], key: int
-) -> tuple[Tensor, ...]:
-    """Philox4x32-10: four 32-bit words (as int64) from a counter of four words and a 64-bit key."""
-    c0, c1, c2, c3 = (torch.as_tensor(c, dtype=torch.int64) for c in counter)
+def philox(counter: tuple[Any, Any, Any, Any], key: int) -> tuple[Any, ...]:
+    """Philox4x32-10: four 32-bit words (as int64) from a counter of four words and a 64-bit key.
+
+    Each word of the counter is a tensor or a number; one tensor, and all four words of the result are.
+    """
+    # A word that is one number for all stays Python's: no tensor on a device that the others are not on.
+    c0, c1, c2, c3 = (c.long() if isinstance(c, Tensor) else c for c in counter)
     k0, k1 = key & _WORD, key >> 32
     for _ in range(10):
         # The products need 64 bits without sign; int64 wraps to the same bits.
@@ -118,6 +120,8 @@ def _apply(x: Tensor, y: Tensor, relu: bool, p: float, key: int, rows: Tensor | 
             _threshold(p), 1 / (1 - p), relu, native.threads(4 * x.numel()),
         )  # fmt: skip
         return y
+    if dry.is_dry(x, y, rows):
+        return dry.written(y)
     scaled = x * (1 / (1 - p))
     if relu:
         scaled = scaled.relu()

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import place
+
 
 class Function(torch.autograd.Function):
     """An operation with first derivatives. Second ones are refused.
@@ -26,7 +28,12 @@ class Function(torch.autograd.Function):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        compute = cls.backward
+        compute, forward = cls.backward, cls.forward
+
+        @functools.wraps(forward)
+        def remember(ctx: Any, *args: Any) -> Any:
+            ctx.place = place.current()  # a rank that waits on its way back says for which layer
+            return forward(ctx, *args)
 
         @functools.wraps(compute)
         def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -34,6 +41,8 @@ class Function(torch.autograd.Function):
                 raise NotImplementedError(
                     "weft has first derivatives only. Call grad or backward without create_graph=True."
                 )
-            return compute(ctx, *grads)
+            with place.at(ctx.place):
+                return compute(ctx, *grads)
 
+        cls.forward = staticmethod(remember)  # type: ignore[method-assign]
         cls.backward = staticmethod(backward)  # type: ignore[method-assign]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..memory import empty
+from ..meter import metered
 from .function import Function
-from .memory import empty
-from .meter import metered
 
 
 def linear(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """The door to the C++ kernels: which tensors they take, and how their buffers are handed over.
 
 A kernel takes contiguous CPU tensors of float32 or float64 with int32 or int64 indices. Everything else
-(CUDA, other types, a build without the extension) goes to the torch kernels.
+(CUDA, other types, a build without the extension) goes to the torch kernels; `meta` tensors to `dry.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def address(t: Tensor | None) -> int:
         return 0
     if not t.is_contiguous():
         raise ValueError(f"a kernel needs a contiguous tensor, this one has strides {t.stride()}")
-    return t.data_ptr()
+    pointer = t.data_ptr()
+    if not pointer and t.numel():  # else C++ takes it for None, or follows it
+        raise ValueError(f"a {t.device.type} tensor {tuple(t.shape)} among real ones has no numbers to read")
+    return pointer
 
 
 # Below this many multiply-adds a second thread costs more than it gives.

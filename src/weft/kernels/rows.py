@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import native
+from ..memory import empty
+from . import dry, native
 from .csr import CSR
 from .function import Function
-from .memory import empty
 from .spmm import multiply
 
 
@@ -26,7 +26,8 @@ def gather_rows(x: Tensor, index: Tensor, distinct: bool = False) -> Tensor:
     tensor([[3., 4.],
             [3., 4.]])
     """
-    _check(index, x.shape[0])
+    if not dry.is_dry(x, index):
+        _check(index, x.shape[0])
     return _Gather.apply(x, index, distinct)
 
 
@@ -40,7 +41,8 @@ def scatter_add(index: Tensor, src: Tensor, rows: int) -> Tensor:
     >>> scatter_add(torch.tensor([1, 1]), torch.tensor([[1.], [2.]]), rows=3).ravel()
     tensor([0., 3., 0.])
     """
-    _check(index, rows)
+    if not dry.is_dry(src, index):
+        _check(index, rows)
     if index.shape[0] != src.shape[0]:
         raise ValueError(f"{index.shape[0]} indices for {src.shape[0]} rows")
     return _Scatter.apply(src, index, rows)
@@ -58,6 +60,8 @@ def add_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
             native.address(src.contiguous()), native.threads(src.numel()),
         )  # fmt: skip
         return x
+    if dry.is_dry(x, index, src):
+        return dry.written(x)
     return x.index_add_(0, index, src)
 
 
@@ -71,6 +75,8 @@ def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
             native.threads(out.numel()),
         )  # fmt: skip
         return out
+    if dry.is_dry(x, index, out):
+        return dry.blank(index.numel(), *x.shape[1:], dtype=x.dtype) if out is None else dry.written(out)
     return torch.index_select(x, 0, index) if out is None else torch.index_select(x, 0, index, out=out)
 
 
@@ -88,6 +94,8 @@ def pair_products(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
             native.threads(out.numel()),
         )  # fmt: skip
         return out
+    if dry.is_dry(x, left, right):
+        return dry.blank(left.numel(), x.shape[1], dtype=x.dtype)
     return x[left] * x[right]
 
 
@@ -111,6 +119,8 @@ def add_pair_products_(y: Tensor, x: Tensor, left: Tensor, right: Tensor, dz: Te
             native.threads(dz.numel()),
         )  # fmt: skip
         return y
+    if dry.is_dry(y, x, left, right, dz):
+        return dry.written(y)
     return y.index_add_(0, left, dz * x[right]).index_add_(0, right, dz * x[left])
 
 
@@ -122,6 +132,8 @@ def _check(index: Tensor, rows: int) -> None:
 
 
 def _sum_rows(src: Tensor, index: Tensor, rows: int) -> Tensor:
+    if dry.is_dry(src, index):
+        return dry.blank(rows, src.shape[1], dtype=src.dtype)
     # One column of ones per message row: its transpose, a SpMM, adds up in a fixed order on any threads.
     m = index.numel()
     picks = CSR(torch.arange(m + 1, device=index.device), index, None, (m, rows))

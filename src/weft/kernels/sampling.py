@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import native
+from . import dry, native
 from .dropout import philox
 
 ALL = -1
@@ -52,10 +52,11 @@ def sample_rows(
     _check(fanout)
     rows, vertices = _typed(rows, indices), _typed(vertices, indices)
     if not native.served(indices, rows):
+        _refuse_dry(indptr, indices, rows)
         return _reference(indptr, indices, rows, vertices, fanout, key, replace, loops, want_arcs)
     begins, total = _begins(indptr, indices, rows, fanout, replace, loops)
-    neighbours = torch.empty(total, dtype=indices.dtype)
-    arcs = torch.empty(total, dtype=torch.int64) if want_arcs else None
+    neighbours = torch.empty(total, dtype=indices.dtype, device=indices.device)
+    arcs = torch.empty(total, dtype=torch.int64, device=indices.device) if want_arcs else None
     native.kernel("sample_rows", indices)(
         *map(native.address, (indptr, indices, rows, vertices)), rows.numel(), fanout, replace, loops, key,
         *map(native.address, (begins, neighbours, arcs)), native.threads(16 * total),
@@ -87,10 +88,10 @@ def sample_block(
         picked = sample_rows(indptr, indices, targets, targets, fanout, key, replace, loops, want_arcs)
         return picked, *relabel(targets, picked.neighbours, place)
     begins, total = _begins(indptr, indices, targets, fanout, replace, loops)
-    neighbours = torch.empty(total, dtype=indices.dtype)
-    local = torch.empty(total, dtype=indices.dtype)
-    sources = torch.empty(targets.numel() + total, dtype=indices.dtype)
-    arcs = torch.empty(total, dtype=torch.int64) if want_arcs else None
+    neighbours = torch.empty(total, dtype=indices.dtype, device=indices.device)
+    local = torch.empty(total, dtype=indices.dtype, device=indices.device)
+    sources = torch.empty(targets.numel() + total, dtype=indices.dtype, device=indices.device)
+    arcs = torch.empty(total, dtype=torch.int64, device=indices.device) if want_arcs else None
     found = native.kernel("sample_block", indices)(
         *map(native.address, (indptr, indices, targets)), targets.numel(), fanout, replace, loops, key,
         *map(native.address, (begins, neighbours, arcs)), place.numel() - 1,
@@ -103,7 +104,7 @@ def _begins(
     indptr: Tensor, indices: Tensor, rows: Tensor, fanout: int, replace: bool, loops: bool
 ) -> tuple[Tensor, int]:
     """(where each row's picks begin, how many there are in all)."""
-    begins = torch.empty(rows.numel() + 1, dtype=torch.int64)
+    begins = torch.empty(rows.numel() + 1, dtype=torch.int64, device=rows.device)
     total = native.kernel("sample_counts", indices)(
         native.address(indptr), native.address(rows), rows.numel(), fanout, replace, loops,
         native.address(begins),
@@ -136,21 +137,28 @@ def relabel(targets: Tensor, neighbours: Tensor, place: Tensor) -> tuple[Tensor,
     if place.dtype != neighbours.dtype or not place.numel():
         raise ValueError(f"place is {place.dtype} {tuple(place.shape)}, not {neighbours.dtype} [n + 1]")
     if native.served(neighbours, place):
-        sources = torch.empty(targets.numel() + neighbours.numel(), dtype=neighbours.dtype)
+        sources = neighbours.new_empty(targets.numel() + neighbours.numel())
         local = torch.empty_like(neighbours)
         found = native.kernel("relabel", neighbours)(
             native.address(targets), targets.numel(), native.address(neighbours), neighbours.numel(),
             place.numel() - 1, *map(native.address, (place, sources, local)),
         )  # fmt: skip
         return sources[:found], local
+    _refuse_dry(targets, neighbours)
     m, e = targets.numel(), neighbours.numel()
     values, inverse = torch.unique(torch.cat([targets, neighbours]), return_inverse=True)
-    label = torch.full((values.numel(),), -1).scatter_reduce(0, inverse[:m], torch.arange(m), "amax")
-    first = torch.full((values.numel(),), e).scatter_reduce(0, inverse[m:], torch.arange(e), "amin")
+    places = torch.arange(m + e, device=values.device)
+    label = torch.full_like(values, -1, dtype=torch.int64).scatter_reduce(0, inverse[:m], places[:m], "amax")
+    first = torch.full_like(values, e, dtype=torch.int64).scatter_reduce(0, inverse[m:], places[:e], "amin")
     fresh = (label < 0).nonzero().ravel()
     fresh = fresh[torch.argsort(first[fresh])]
-    label[fresh] = torch.arange(m, m + fresh.numel())
+    label[fresh] = places[m : m + fresh.numel()]
     return torch.cat([targets, values[fresh]]), label[inverse[m:]].to(neighbours.dtype)
+
+
+def _refuse_dry(*tensors: Tensor) -> None:
+    if dry.is_dry(*tensors):
+        raise ValueError("how much a sample holds is known once it is drawn: sampling takes no meta tensors")
 
 
 def _reference(
@@ -166,7 +174,8 @@ def _reference(
     else:
         count = torch.where(degree > 0, fanout, 0) if replace else degree.clamp(max=fanout)
     width = int(count.max()) if count.numel() else 0
-    chosen = torch.arange(width).expand(rows.numel(), width).clone()
+    columns = torch.arange(width, device=rows.device)
+    chosen = columns.expand(rows.numel(), width).clone()
     drawn = (degree > 0) if replace and fanout >= 0 else (degree > fanout) & (fanout >= 0)
     who = drawn.nonzero().ravel()
     for t in range(fanout if who.numel() else 0):
@@ -179,13 +188,15 @@ def _reference(
         position = words * (last + 1) >> 32
         taken = (chosen[who, :t] == position[:, None]).any(1)
         chosen[who, t] = torch.where(taken, last, position)
-    there = torch.arange(width) < count[:, None]
+    there = columns < count[:, None]
     arcs = (begin[:, None] + chosen)[there]
     neighbours = indices[arcs]
     if loops:
         ends = count.cumsum(0)
-        slots = torch.arange(arcs.numel()) + torch.repeat_interleave(torch.arange(1, rows.numel() + 1), count)
-        home = torch.arange(rows.numel()) + ends - count
+        order = torch.arange(max(arcs.numel(), rows.numel()), device=rows.device)
+        ranks = order[: rows.numel()]
+        slots = order[: arcs.numel()] + torch.repeat_interleave(ranks + 1, count)
+        home = ranks + ends - count
         whole, names = arcs.new_full((arcs.numel() + rows.numel(),), -1), neighbours
         whole[slots] = arcs
         neighbours = names.new_empty(whole.numel())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import native
+from ..memory import empty
+from ..meter import metered
+from . import dry, native
 from .csr import CSR
-from .memory import empty
-from .meter import metered
 
 
 def sddmm(a: CSR, left: Tensor, right: Tensor) -> Tensor:
@@ -51,6 +51,8 @@ def sddmm_heads(a: CSR, left: Tensor, right: Tensor, first: int, dim: int, heads
             heads, native.address(out), native.threads(a.arcs * max(width, heads)),
         )  # fmt: skip
         return out
+    if dry.is_dry(left, right, a.indices):
+        return dry.blank(a.arcs, heads, dtype=left.dtype)
     products = left[a.row_of] * right[a.indices.long()]
     if heads == 1:
         return products.sum(1, keepdim=True)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ..errors import unknown
-from . import native
+from ..memory import empty
+from ..meter import metered
+from . import dry, native
 from .csr import CSR
 from .function import Function
-from .memory import empty
-from .meter import metered
 from .sddmm import sddmm
 
 REDUCTIONS = ("sum", "mean", "max", "min")
@@ -70,6 +70,8 @@ def multiply(
             mean, accumulate, native.threads((a.arcs + rows) * width),
         )  # fmt: skip
         return out
+    if dry.is_dry(x, a.indices, values, out):
+        return dry.blank(rows, width, dtype=x.dtype) if out is None else dry.written(out)
     messages = x[a.indices.long()]
     if values is not None:
         messages = messages * values[:, None]
@@ -97,6 +99,8 @@ class _Sum(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         values, x = ctx.saved_tensors
         a, dy = ctx.a, grads[0].contiguous()
+        if dry.is_dry(dy):
+            return _blank_gradients(ctx, dy)
         if ctx.mean:
             dy = dy / a.counts.clamp(min=1)[:, None].to(dy.dtype)
         dvalues = dx = None
@@ -122,6 +126,8 @@ def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[T
             native.address(arg), largest, native.threads((a.arcs + rows) * width),
         )  # fmt: skip
         return y, arg
+    if dry.is_dry(x, a.indices, values):
+        return dry.blank(rows, width, dtype=x.dtype), dry.blank(rows, width, dtype=a.indices.dtype)
     messages = x[a.indices.long()]
     if values is not None:
         messages = messages * values[:, None]
@@ -155,6 +161,8 @@ class _Extremum(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         values, x, arg = ctx.saved_tensors
         dy = grads[0].contiguous()
+        if dry.is_dry(dy):
+            return _blank_gradients(ctx, dy)
         dx = dvalues = None
         if ctx.needs_input_grad[0]:
             dvalues = _winning_values(ctx.a, dy, arg, x)
@@ -184,11 +192,21 @@ def extremum_backward(
             width, native.address(dx), native.threads((t.arcs + t.shape[0]) * width),
         )  # fmt: skip
         return dx
+    if dry.is_dry(dy, arg, t.indices, values, labels):
+        return dry.blank(t.shape[0], width, dtype=dy.dtype)
     name = t.row_of if labels is None else labels[t.row_of]
     messages = torch.where(arg[t.indices.long()] == name[:, None], dy[t.indices.long()], 0)
     if values is not None:
         messages = messages * values[:, None]
     return dy.new_zeros(t.shape[0], width).index_add_(0, t.row_of, messages)
+
+
+def _blank_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    """(dvalues, dx) of a dry dy: not even Aᵀ is built."""
+    a, (values, x, *_) = ctx.a, ctx.needs_input_grad
+    dvalues = dry.blank(a.arcs, dtype=dy.dtype) if values else None
+    dx = dry.blank(a.shape[1], dy.shape[1], dtype=dy.dtype) if x else None
+    return dvalues, dx, None, None
 
 
 def _winning_values(a: CSR, dy: Tensor, arg: Tensor, x: Tensor) -> Tensor:

@@ -2,27 +2,24 @@
 
 from .block import Batch, Block
 from .cache import Copies, parse_bytes, plan_copies
-from .feeds import Feed, Flight, Pull, PushPull
+from .feeds import Features, Feed, Flight, Objective, Pull, PushPull
 from .pipeline import STALENESS, drive
-from .sampler import Sampler, Upto, parse_fanouts, sampled_arcs
-from .stack import Stack, fanouts_for
-from .tags import Hop, Tags, register, tags_of
-from .topology import Reads, Topology
+from .sampler import Sampler, Upto, fanouts_for, parse_fanouts, sampled_arcs
+from .topology import Reads, Topology, reads_of
 
 __all__ = [
     "STALENESS",
     "Batch",
     "Block",
     "Copies",
+    "Features",
     "Feed",
     "Flight",
-    "Hop",
+    "Objective",
     "Pull",
     "PushPull",
     "Reads",
     "Sampler",
-    "Stack",
-    "Tags",
     "Topology",
     "Upto",
     "drive",
@@ -30,7 +27,6 @@ __all__ = [
     "parse_bytes",
     "parse_fanouts",
     "plan_copies",
-    "register",
+    "reads_of",
     "sampled_arcs",
-    "tags_of",
 ]

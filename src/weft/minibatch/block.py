@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..kernels import CSR, relabel
+from ..parallel import Operator
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,19 @@ class Block:
         """[targets, sources]."""
         return CSR(self.indptr, self.local, self.values, (self.targets.numel(), self.sources.numel()))
 
+    def compact(self, device: torch.device | None = None, **more: Any) -> Operator:
+        """The operator of an h on this device with a row for each source. Samples are drawn on the CPU."""
+        device = device or self.targets.device
+        ids = self.targets.to(device), self.sources.to(device)
+        return Operator.local(_beside(self.matrix, device), *ids, self.mean, **more)
+
+    def direct(self, x: Tensor, place_of: Tensor | None = None, **more: Any) -> Operator:
+        """The operator of an h that is a whole feature matrix x, of which no rows are copied out."""
+        own, device = self.targets.long(), x.device
+        targets = (own if place_of is None else place_of[own]).to(device)
+        matrix = _beside(self.over(x.shape[0], place_of), device)
+        return Operator.local(matrix, self.targets.to(device), mean=self.mean, targets=targets, **more)
+
     def over(self, columns: int, place_of: Tensor | None = None) -> CSR:
         """[targets, columns]: the same rows over all `columns` rows of a feature matrix, without relabelling.
 
@@ -71,6 +87,10 @@ class Block:
         """
         index = self.neighbours if place_of is None else place_of[self.neighbours.long()]
         return CSR(self.indptr, index, self.values, (self.targets.numel(), columns))
+
+
+def _beside(a: CSR, device: torch.device) -> CSR:
+    return a if a.indices.device == device else a.to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +104,4 @@ class Batch:
     """The batch's number in the run: with the seed it names the random numbers."""
     seeds: Tensor
     """[s] this rank's share of the batch's vertices."""
-    size: int
-    """Seeds of all ranks together."""
     blocks: list[Block]

@@ -63,13 +63,14 @@ def _sizes(bytes_: int) -> str:
 
 def plan_copies(
     budget: int | None, ranks: int, arcs_part: int, features_part: int, whole_groups: bool, spare: int = 0,
-    index: int = 0,
+    index: int = 0, fixed: bool = True,
 ) -> Copies:  # fmt: skip
     """How many parts a rank can hold within `budget` bytes; None: all arcs where they fit in `spare`.
 
         arcs_part, features_part   bytes of the largest part
         index                      bytes to find the arcs of some parts; with all of them nothing is needed
         whole_groups               push-pull: copies of the features must divide the ranks
+        fixed                      whether features never change; else nobody holds copies of them
 
     >>> plan_copies(100, ranks=4, arcs_part=10, features_part=20, whole_groups=True)
     Copies(arcs=4, features=2, arcs_bytes=40, features_bytes=40)
@@ -92,7 +93,7 @@ def plan_copies(
             f"Use --memory-budget {one + features_part}, or more ranks."
         )
     arcs = fitting[-1]
-    features = min(ranks, (budget - held(arcs)) // max(features_part, 1))
+    features = min(ranks, (budget - held(arcs)) // max(features_part, 1)) if fixed else 1
     if whole_groups:
         features = max(c for c in range(1, features + 1) if ranks % c == 0)
     return Copies(arcs, features, held(arcs), features * features_part)

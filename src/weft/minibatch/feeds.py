@@ -4,36 +4,46 @@ A batch goes through phases, each ending where something must travel:
 
               pull                                    push-pull (P³)
     push                                              ~ the input block travels to all ranks
-    begin     ask owners for rows of X                partial sums with own columns
+    begin     ask owners for rows of X                partial sums with own columns: `Model.start`
               ~ rows travel                           ~ partial sums travel to the batch's owner, added up
-    forward   first layer, the rest, the loss         apply, the rest, the loss
+    forward   the model, the loss                     `Model.finish`, the loss
     backward  all gradients                           gradients down to the first sync
                                                       ~ its error travels to all ranks
-    finish                                            gradients of own rows of W₁
+    finish    gradients of learned rows go home       gradients of own rows of W₁ and own learned columns
 
 ~ is a non-blocking message: between its post and its wait other batches may compute (`pipeline`). What is
-waited for at once: how much each rank will send, a hop of sampling over parts, and GAT's sync.
+waited for at once: how much each rank will send, a hop of sampling over parts, and a sync inside a layer.
+
+The same code foretells what it moves: with features, weights and errors that have no numbers, on a line that
+counts (`dry`). Vertex numbers do travel then; features don't. One size follows from numbers and cannot be
+foretold: how many errors behind a ReLU are not 0. Foretold is then that none is, the most there can be.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..comm import Communicator, ledger
-from ..kernels.function import Function
-from ..parallel import Fetch, Owners, Volume
-from ..parallel.blocks import even_sizes, starts
+from ..comm import Communicator
+from ..comm.threads import run_threads
+from ..errors import UserError
+from ..kernels import CSR, gather_rows, pack_rows
+from ..nn import Adjacency, Chain, Layer, Model, Noise, in_halves
+from ..nn.models import hops_of
+from ..parallel import Columns, Fetch, Operator, Owners, Partial, Stacked
+from ..parallel.propagate import Wrap
 from .block import Batch, Block
 from .sampler import Sampler, Upto
-from .stack import Stack
-from .tags import Hop
+
+Objective = Callable[[Tensor, Model], tuple[Tensor, Callable[[], None]]]
+"""From the seeds' rows and the model that made them to (this rank's share of the loss, its backward)."""
 
 
 @dataclass
@@ -41,27 +51,60 @@ class Flight:
     """A batch under way, with the weights that all its phases use."""
 
     batch: Batch
-    stack: Stack
-    objective: Callable[[Tensor], Tensor]
-    """From the seeds' logits to this rank's share of the batch's loss."""
-    seed: int
+    model: Model
+    objective: Objective
+    noise: Noise
     state: dict[str, Any] = field(default_factory=dict)
     loss: Tensor | None = None
+    back: Callable[[], None] | None = None
+    learned: Tensor | None = None
+    """The gradient of this rank's learned features."""
+
+    def score(self, rows: Tensor) -> None:
+        self.loss, self.back = self.objective(rows, self.model)
+
+
+@dataclass
+class Features:
+    """What the vertices of this rank bring along: given features, and learned ones beside them.
+
+    given     [rows, f]   of the vertices at hand, in rows; or [n, |C_p ∩ f|], in columns
+    learned   the same of learned features, as a parameter; None: there are none
+    """
+
+    given: Tensor
+    learned: nn.Parameter | None = None
+
+    @property
+    def width(self) -> int:
+        return self.given.shape[1] + (0 if self.learned is None else self.learned.shape[1])
+
+    def now(self) -> Tensor:
+        """Both side by side as they are now, without gradients. [rows, width]"""
+        if self.learned is None:
+            return self.given
+        learned = self.learned.detach()
+        return torch.cat([self.given, learned], 1) if self.given.shape[1] else learned
+
+    def dry(self) -> Features:
+        learned = None if self.learned is None else nn.Parameter(self.learned.detach().to("meta"))
+        return Features(self.given.to("meta"), learned)
+
+    def gradient(self, whole: Tensor | None) -> Tensor | None:
+        """The learned columns of a gradient of both."""
+        return None if whole is None or self.learned is None else whole[:, self.given.shape[1] :]
 
 
 class Feed:
-    """What both have in common: the phases, and what they receive by formula."""
+    """What both have in common: the phases."""
 
     name = ""
+    comm: Communicator
+    features: Features
 
-    @property
-    def upto(self) -> Upto:
+    def upto(self, model: Model) -> Upto:
         """How much of its input's block a batch must come with."""
         raise NotImplementedError
-
-    def __init__(self) -> None:
-        self.moved = Volume()
-        """What this rank received so far, by closed formulas over the sizes of the batches' blocks."""
 
     def push(self, flight: Flight) -> None:
         """Post what must arrive before `begin`."""
@@ -73,79 +116,93 @@ class Feed:
         raise NotImplementedError
 
     def backward(self, flight: Flight) -> None:
-        raise NotImplementedError
+        assert flight.back is not None
+        flight.back()
 
     def finish(self, flight: Flight) -> None:
-        raise NotImplementedError
+        flight.state.clear()
 
-    def _loss(self, flight: Flight, t: Tensor) -> None:
-        flight.loss = flight.objective(flight.stack.rest(t, flight.batch, flight.seed))
+    def dry(self, wrap: Wrap) -> Feed:
+        """The same feed with features that have no numbers, on a line that counts."""
+        out = copy.copy(self)
+        out.comm, out.features = wrap(self.comm), self.features.dry()
+        return out
+
+
+def reads_directly(model: Model) -> bool:
+    """Whether the first layer reads the input through A alone, so that it need not be copied out."""
+    return not model.input_dropout and bool(getattr(model.layers[0], "direct", False))
 
 
 class Pull(Feed):
     """Features lie by rows; a batch fetches the rows that its input block reads.
 
-    x_own    [rows, f]   the rows at hand: the own part first, then copies of others
-    owners   who has the rest
-    at_home  whether every vertex's row is at hand: then nothing is copied, nothing travels
-    place_of [n] the row of each vertex, where `at_home`; None: row v is vertex v
+    features  of the rows at hand: the own part first, then copies of others
+    owners    who has the rest
+    at_home   whether every vertex's row is at hand: then nothing travels
+    place_of  [n] the row of each vertex, where `at_home`; None: row v is vertex v
     """
 
     name = "pull"
 
     def __init__(
-        self, comm: Communicator, x_own: Tensor, owners: Owners, at_home: bool, place_of: Tensor | None = None
-    ):
-        super().__init__()
-        self.comm, self.x_own, self.owners = comm, x_own, owners
+        self, comm: Communicator, features: Features, owners: Owners, at_home: bool,
+        place_of: Tensor | None = None,
+    ):  # fmt: skip
+        self.comm, self.features, self.owners = comm, features, owners
         self.at_home, self.place_of = at_home, place_of
 
-    @property
-    def upto(self) -> Upto:
-        return "picks" if self.at_home else "labels"
+    def _direct(self, model: Model) -> bool:
+        return self.at_home and self.features.learned is None and reads_directly(model)
+
+    def upto(self, model: Model) -> Upto:
+        return "picks" if self._direct(model) else "labels"
 
     def begin(self, flight: Flight) -> None:
-        if self.at_home:
+        if self._direct(flight.model):
             return
-        plan = Fetch(self.comm, self.owners, flight.batch.blocks[0].sources, distinct=True)
-        self.moved = self.moved + plan.predict(self.x_own.shape[1])
-        flight.state.update(plan=plan, rows=plan.post(self.x_own))
+        sources, now = flight.batch.blocks[0].sources, self.features.now()
+        if self.at_home:
+            places = sources.long()
+            places = places if self.place_of is None else self.place_of[places]
+            places = places.to(now.device)
+            flight.state.update(places=places, rows=pack_rows(now, places))
+            return
+        plan = Fetch(self.comm, self.owners, sources, distinct=True)
+        flight.state.update(plan=plan, request=plan.post(now))
 
     def forward(self, flight: Flight) -> None:
-        block = flight.batch.blocks[0]
-        if self.at_home:
-            hop, x = Hop.direct(block, self.x_own.shape[0], self.place_of), self.x_own
+        first, *others = flight.batch.blocks
+        state, features = flight.state, self.features
+        if self._direct(flight.model):
+            A, x = first.direct(features.given, self.place_of), features.given
         else:
-            hop, x = Hop.compact(block), flight.state["plan"].take(flight.state["rows"])
-        self._loss(flight, flight.stack.partial(hop, x, 0, lambda t: t))
-
-    def backward(self, flight: Flight) -> None:
-        assert flight.loss is not None
-        flight.loss.backward()
+            A = first.compact(features.given.device)
+            x = state["rows"] if self.at_home else state["plan"].take(state.pop("request"))
+            if features.learned is not None:
+                state["rows"] = x.requires_grad_()
+        path = [A, *(block.compact(x.device) for block in others)]
+        flight.score(flight.model(path, x, flight.noise))
 
     def finish(self, flight: Flight) -> None:
+        features, state = self.features, flight.state
+        if features.learned is not None:
+            rows: Tensor = state["rows"]
+            dx = torch.zeros_like(rows) if rows.grad is None else rows.grad
+            count = features.learned.shape[0]
+            if self.at_home:
+                whole = dx.new_zeros(count, dx.shape[1]).index_add_(0, state["places"].to(dx.device), dx)
+            else:
+                whole = state["plan"].back(dx, count)
+            flight.learned = features.gradient(whole)
         flight.state.clear()
-
-
-class _Sum(Function):
-    """S = Σ_p s_p on every rank; backward: the sum of everybody's gradients, as everybody used S."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator) -> Tensor:
-        ctx.comm = comm
-        return comm.all_reduce(x.detach().contiguous(), phase="scores")
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.comm.all_reduce(grads[0].contiguous(), phase="scores"), None
 
 
 class PushPull(Feed):
     """Features lie by columns; the input blocks travel instead of them (Gandhi and Iyer, OSDI '21).
 
-        comm     the ranks that share one copy of the features
-        x_cols   [n, |C_p|]  this rank's columns, all vertices
-        columns  sizes of the blocks of columns; some are empty where features are fewer than ranks
+        columns   how the features are cut among the ranks that share one copy
+        features  [n, |C_p|]  this rank's columns, all vertices
 
     The picks of a vertex follow from the seed, so where everybody has all arcs the targets alone are pushed,
     and each rank picks their neighbours itself. After ReLU and dropout most errors are 0, and which
@@ -154,24 +211,25 @@ class PushPull(Feed):
 
     name = "push-pull"
 
-    def __init__(self, comm: Communicator, x_cols: Tensor, columns: Sequence[int], sampler: Sampler):
-        super().__init__()
-        self.comm, self.x_cols, self.columns, self.sampler = comm, x_cols, list(columns), sampler
-        self.first_column = starts(self.columns)[comm.rank]
+    def __init__(self, columns: Columns, features: Features, sampler: Sampler):
+        self.comm, self.columns, self.features, self.sampler = columns.group, columns, features, sampler
 
-    @property
-    def upto(self) -> Upto:
+    def dry(self, wrap: Wrap) -> PushPull:
+        out = cast(PushPull, super().dry(wrap))
+        out.sampler = self.sampler.dry(wrap)
+        return out
+
+    def upto(self, model: Model) -> Upto:
         # Where every rank has the arcs, `begin` picks, for everybody.
         return "targets" if self.sampler.topology.replicated else "picks"
 
     # *post the block*
 
     def push(self, flight: Flight) -> None:
-        comm, me, own = self.comm, self.comm.rank, flight.batch.blocks[0]
+        comm, own = self.comm, flight.batch.blocks[0]
         whole = self.sampler.topology.replicated
         told = own.targets.new_tensor([own.targets.numel()] if whole else [own.targets.numel(), own.arcs])
         facts = comm.all_gather(told, [told.numel()] * comm.size, phase="push").view(comm.size, -1)
-        self.moved.add("push", ledger.all_gather([told.numel()] * comm.size, me))
         sizes, arcs = facts[:, 0].tolist(), facts[:, -1].tolist()
         lists = [(own.targets, sizes, "push")]
         if not whole:
@@ -184,8 +242,6 @@ class PushPull(Feed):
         flight.state.update(
             sizes=sizes, block=[comm.iall_gather(x.contiguous(), s, phase=phase) for x, s, phase in lists]
         )
-        for _, s, phase in lists:
-            self.moved.add(phase, ledger.all_gather(s, me))
 
     def _blocks_of_all(self, flight: Flight) -> Block:
         """The blocks of all ranks, one below the other."""
@@ -199,88 +255,105 @@ class PushPull(Feed):
     # *partial sums, post*
 
     def begin(self, flight: Flight) -> None:
-        stack, step, sizes = flight.stack, flight.batch.step, flight.state["sizes"]
-        block = self._blocks_of_all(flight)
-        hop = Hop.direct(block, self.x_cols.shape[0])
-        partial = stack.partial(hop, self.x_cols, self.first_column, self._sync)
-        kept = stack.kept(block.targets, step, flight.seed)
-        width = partial.shape[1]
-        rows = partial.detach().contiguous().view(-1) if kept is None else _take(partial.detach(), kept)
-        words = _counts(kept, sizes, width)
+        model, sizes = flight.model, flight.state["sizes"]
+        block, x = self._blocks_of_all(flight), self.features.now()
+        if self.features.learned is not None:
+            x = flight.state["x"] = x.detach().requires_grad_()
+        partial = Partial(self.comm)
+        more: dict[str, Any] = {
+            "partial": partial, "owners": Stacked(self.comm, sizes), "first_column": self.columns.begin,
+            "width": self.columns.width,
+        }  # fmt: skip
+        if reads_directly(model):
+            A = block.direct(x, given=x, **more)
+        else:
+            x = gather_rows(x, block.sources.long().to(x.device))
+            A = block.compact(x.device, given=x, **more)
+        # Only the first operator of the path matters here: the others belong to `finish`.
+        first = model.path([A] * model.hops, partial=True)[0]
+        t = model.start(first, x, flight.noise)
+        kept = model.kept(block.targets, t.shape[1], flight.noise)
+        rows = t.detach().contiguous().view(-1) if kept is None else _take(t.detach(), kept)
+        words = _counts(kept, sizes, t.shape[1])
         request = self.comm.ireduce_scatter(rows, words, phase="pull")
-        flight.state.update(partial=partial, kept=kept, words=words, rows=request)
-        self.moved.add("pull", ledger.reduce_scatter(words, self.comm.rank))
-
-    def _sync(self, t: Tensor) -> Tensor:
-        """Partial numbers that must be whole on every rank: a sync inside the first layer."""
-        traffic = ledger.all_reduce(t.numel(), self.comm.rank, self.comm.size)
-        for _ in range(2):  # its gradients take the same way
-            self.moved.add("scores", traffic)
-        return _Sum.apply(t, self.comm)
+        flight.state.update(partial=t, kept=kept, words=words, rows=request)
 
     def forward(self, flight: Flight) -> None:
-        state, me = flight.state, self.comm.rank
-        width = state["partial"].shape[1]
+        state, model, first = flight.state, flight.model, flight.batch.blocks[0]
         t = state["rows"].wait()
         if state["kept"] is None:
-            t = t.view(-1, width)
+            t = t.view(-1, state["partial"].shape[1])
         else:
-            mask = state["kept"].split(state["sizes"])[me]
-            t = _put(t, mask)
+            t = _put(t, state["kept"].split(state["sizes"])[self.comm.rank])
         state["t"] = t.requires_grad_()
-        self._loss(flight, state["t"])
+        others = [block.compact(t.device) for block in flight.batch.blocks[1:]]
+        landed = cast(Adjacency, _Landed(first.targets.to(t.device)))
+        path = model.path([landed, *cast(list[Adjacency], others)], partial=True)
+        flight.score(model.finish(path, path[0].complete(state["t"]), flight.noise)[1])
 
     # *post the errors: where they are not 0, then their values*
 
     def backward(self, flight: Flight) -> None:
-        assert flight.loss is not None
-        flight.loss.backward()
+        super().backward(flight)
         state, comm = flight.state, self.comm
-        error: Tensor = state.pop("t").grad
+        t: Tensor = state.pop("t")
+        error = torch.zeros_like(t) if t.grad is None else t.grad
         words: list[int] = state["words"]
         mask = None if state["kept"] is None else state["kept"].split(state["sizes"])[comm.rank]
         error = error.reshape(-1) if mask is None else _take(error, mask)
-        if not flight.stack.rectified:
+        if not flight.model.rectified:
             state["error"] = comm.iall_gather(error, words, phase="errors")
-            self.moved.add("errors", ledger.all_gather(words, comm.rank))
             return
-        there = error != 0
-        values = _take(error, there)
-        one = [1] * comm.size
-        counts = comm.all_gather(
-            torch.tensor([values.numel()], dtype=torch.int32), one, phase="bits"
-        ).tolist()
+        there = None if error.is_meta else error != 0  # dry: nobody knows, at most all
+        values = error if there is None else _take(error, there)
+        told = torch.tensor([values.numel()], dtype=torch.int32, device=first_device(comm, error))
+        counts = comm.all_gather(told, [1] * comm.size, phase="bits").tolist()
         spans = [math.ceil(count / 32) for count in words]
-        state["bits"] = comm.iall_gather(_pack(there), spans, phase="bits")
+        bits = error.new_empty(spans[comm.rank], dtype=torch.int32) if there is None else _pack(there)
+        state["bits"] = comm.iall_gather(bits, spans, phase="bits")
         state["error"] = comm.iall_gather(values, counts, phase="errors")
-        self.moved.add("bits", ledger.all_gather(one, comm.rank))
-        self.moved.add("bits", ledger.all_gather(spans, comm.rank))
-        self.moved.add("errors", ledger.all_gather(counts, comm.rank))
 
     def finish(self, flight: Flight) -> None:
         state = flight.state
         partial: Tensor = state["partial"]
         error = state["error"].wait()
         if "bits" in state:
-            words = state["words"]
+            words, came = state["words"], state["bits"].wait()
             spans = [math.ceil(count / 32) for count in words]
-            there = [
-                _unpack(bits, n) for bits, n in zip(state["bits"].wait().split(spans), words, strict=True)
-            ]
-            mask = torch.cat(there)
-            error = _put(error, mask)
-        if state["kept"] is None:
-            grad = error.view(partial.shape)
-        else:
-            grad = _put(error, state["kept"])
+            if error.is_meta:
+                error = error.new_empty(sum(words))
+            else:
+                flags = [_unpack(bits, n) for bits, n in zip(came.split(spans), words, strict=True)]
+                error = _put(error, torch.cat(flags))
+        grad = error.view(partial.shape) if state["kept"] is None else _put(error, state["kept"])
         if partial.requires_grad:
             partial.backward(grad)
+        if self.features.learned is not None:
+            x: Tensor = state["x"]
+            flight.learned = self.features.gradient(torch.zeros_like(x) if x.grad is None else x.grad)
         flight.state.clear()
 
 
+def first_device(comm: Communicator, like: Tensor) -> torch.device:
+    """Where bookkeeping beside `like` is made: real also where `like` has no numbers."""
+    return torch.device("cpu") if like.is_meta else like.device
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """The first operator of a batch after its sync: what it gave has come."""
+
+    rows: Tensor
+
+    def complete(self, t: Tensor) -> Tensor:
+        return t
+
+
 def _take(x: Tensor, mask: Tensor) -> Tensor:
-    """x where the mask is true, row by row. numpy does it several times faster than torch."""
-    return torch.from_numpy(x.numpy()[mask.numpy()])
+    """x where the mask is true, row by row. On a CPU numpy does it several times faster than torch."""
+    if x.is_meta:
+        return x.new_empty(int(mask.sum()))
+    return torch.from_numpy(x.numpy()[mask.numpy()]) if x.device.type == "cpu" else x[mask]
 
 
 def _put(values: Tensor, mask: Tensor) -> Tensor:
@@ -291,7 +364,10 @@ def _put(values: Tensor, mask: Tensor) -> Tensor:
     [[1.0, 0.0], [3.0, 4.0]]
     """
     out = values.new_zeros(mask.shape)
-    out.numpy()[mask.numpy()] = values.numpy()
+    if values.device.type == "cpu":
+        out.numpy()[mask.numpy()] = values.numpy()
+    elif not values.is_meta:
+        out[mask] = values
     return out
 
 
@@ -309,33 +385,64 @@ def _pack(flags: Tensor) -> Tensor:
     [True, False, True]
     """
     spare = -flags.numel() % 32
-    padded = np.concatenate([flags.numpy(), np.zeros(spare, dtype=bool)])
-    return torch.from_numpy(np.packbits(padded).view(np.int32))
+    padded = np.concatenate([flags.cpu().numpy(), np.zeros(spare, dtype=bool)])
+    return torch.from_numpy(np.packbits(padded).view(np.int32)).to(flags.device)
 
 
 def _unpack(words: Tensor, count: int) -> Tensor:
-    return torch.from_numpy(np.unpackbits(words.numpy().view(np.uint8), count=count)).bool()
+    bits = np.unpackbits(words.cpu().numpy().view(np.uint8), count=count)
+    return torch.from_numpy(bits).bool().to(words.device)
 
 
-def columns_of(
-    x_own: Tensor, order: Tensor, sizes: Sequence[int], comm: Communicator, group: Communicator
-) -> tuple[Tensor, list[int]]:
-    """([n, |C_p|], sizes of the blocks C): rows of all ranks become columns of all vertices, once.
+def check_columns(model: Model) -> str:
+    """Why a model cannot be fed by columns; empty where it can."""
+    layer = model.layers[0]
+    if not in_halves(layer):
+        return f"{type(layer).__name__} is written as a whole (forward), not as partial and apply"
+    if not layer.cut:
+        return f"{type(layer).__name__} names no weights that are cut with the columns of its input"
+    if hops_of(layer) > 1 and model.adds_input:
+        return f"the residual of {type(layer).__name__} skips {hops_of(layer)} hops, the sync comes after one"
+    return ""
 
-    x_own  [n_own, f]  this rank's rows;   order  [n] the vertices, rank by rank;   sizes  rows of each rank
-    group  the ranks among which the columns are cut; the other groups have copies
 
+def probe_columns(model: Model) -> None:
+    """Refuse a first layer whose shares don't add up where its input lies in columns: tried on a few rows.
+
+    Two virtual ranks take half of the columns each; the sum of their partial results must be the whole's.
     """
-    n, width = order.numel(), x_own.shape[1]
-    columns = even_sizes(width, group.size)
-    first = starts(columns)
-    # Rank q of the job is place q mod g of its group: everybody sends each its columns.
-    parts = [x_own[:, first[q % group.size] : first[q % group.size] + columns[q % group.size]]
-             for q in range(comm.size)]  # fmt: skip
-    send = [part.numel() for part in parts]
-    mine = columns[group.rank]
-    flat = torch.cat([part.reshape(-1) for part in parts])
-    came = comm.all_to_all(flat, send, [rows * mine for rows in sizes], phase="plan")
-    out = torch.empty(n, mine, dtype=x_own.dtype)
-    out[order] = came.view(n, mine)
-    return out, columns
+    layer = model.layers[0]
+    generator = torch.Generator().manual_seed(1)
+    small = copy.deepcopy(layer).double().eval()
+    small.stream = None  # type: ignore[assignment]
+    width, t, s = model.widths[0], 5, 9
+    degrees = torch.tensor([3, 0, 4, 1, 2], device="cpu")
+    read = torch.randint(s, (10,), generator=generator, device="cpu")
+    matrix = CSR(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), read, None, (t, s))
+    x = torch.randn(s, width, generator=generator, dtype=torch.float64, device="cpu")
+    ids = torch.arange(s, device="cpu")
+
+    def run(comm: Communicator, halves: bool) -> Tensor:
+        mine, begin, end = copy.deepcopy(small), 0, width
+        more: dict[str, Any] = {}
+        if halves:
+            begin, end = (0, width // 2) if comm.rank == 0 else (width // 2, width)
+            for name in cast(Layer, mine).cut:
+                whole: Tensor = getattr(mine, name)
+                setattr(mine, name, nn.Parameter(whole.detach()[begin:end].clone()))
+            more = {"partial": Partial(comm), "first_column": begin, "width": width}
+        h = x[:, begin:end].contiguous()
+        A: Any = Operator.local(matrix, ids[:t], ids, given=h if halves else None, **more)
+        first: Any = A if hops_of(small) == 1 else Chain([A] * hops_of(small), partial=True)
+        with torch.no_grad():
+            return comm.all_reduce(cast(Layer, mine).partial(first, h))
+
+    want, got = run_threads(run, 1, False)[0], run_threads(run, 2, True)[0]
+    if want.shape != got.shape or not torch.allclose(
+        got, want, rtol=1e-8, atol=1e-8 * float(want.abs().max())
+    ):
+        raise UserError(
+            f"{type(layer).__name__} gives another result where its input lies in columns. What is not "
+            "linear in h must be made of A.sync(…), and weights of its rows must stand in `cut`. "
+            "Or use --feed pull."
+        )

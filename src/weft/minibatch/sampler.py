@@ -11,6 +11,7 @@ same blocks, on any number of ranks.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
@@ -23,7 +24,8 @@ from ..errors import UserError, unknown
 from ..graph.guard import check_fits
 from ..kernels import CSR, Stream, sample_block, sample_rows
 from ..kernels.sampling import ALL, Picked
-from ..parallel import Owners, Volume
+from ..parallel import Owners
+from ..parallel.propagate import Wrap
 from .block import Block
 from .topology import Topology
 
@@ -56,6 +58,22 @@ def parse_fanouts(text: str) -> list[int]:
             raise UserError(f"fan-out {word[:24]} is above {_MOST:,}. Write all for every neighbour.")
         fanouts.append(number)
     return fanouts
+
+
+def fanouts_for(hops: int, fanouts: Sequence[int]) -> list[int]:
+    """Check that there is a fan-out for every hop.
+
+    >>> fanouts_for(2, [25, 10])
+    [25, 10]
+    """
+    if len(fanouts) != hops:
+        told = ",".join("all" if f < 0 else str(f) for f in fanouts)
+        wanted = ",".join(["25", *["10"] * (hops - 1)])
+        raise UserError(
+            f"--fanouts {told} gives {len(fanouts)} of the {hops} hops that the model takes. "
+            f"Use --fanouts {wanted}, or --layers {len(fanouts)}."
+        )
+    return list(fanouts)
 
 
 class Sampler:
@@ -91,9 +109,8 @@ class Sampler:
             "loops": topology.reads.loops,
             "want_arcs": topology.values is not None,
         }
-        self._place = torch.zeros(topology.num_nodes + 1, dtype=topology.indices.dtype)
-        self.moved = Volume()
-        """What this rank received in sampling so far, by the formula of `sampling_volume`."""
+        held = topology.indices
+        self._place = torch.zeros(topology.num_nodes + 1, dtype=held.dtype, device=held.device)
 
     def blocks(self, seeds: Tensor, step: int, upto: Upto = "labels") -> list[Block]:
         """The blocks of a batch, that of the input first, which is made up to what is wanted of it.
@@ -110,9 +127,15 @@ class Sampler:
         if upto != "targets":
             found.append(self.hop(frontier, step, len(self.fanouts) - 1, label=upto == "labels"))
         else:
-            none = torch.zeros(frontier.numel() + 1, dtype=torch.int64)
+            none = torch.zeros(frontier.numel() + 1, dtype=torch.int64, device=frontier.device)
             found.append(self.block(frontier, none, frontier[:0], None))
         return found[::-1]
+
+    def dry(self, wrap: Wrap) -> Sampler:
+        """The same, counting what it receives by a line that does; the same picks."""
+        out = copy.copy(self)
+        out.comm = None if self.comm is None else wrap(self.comm)
+        return out
 
     def hop(self, frontier: Tensor, step: int, hop: int, label: bool = False) -> Block:
         """One hop; `hop` 0 is next to the seeds. With `label` the sources are found in the same pass."""
@@ -142,7 +165,7 @@ class Sampler:
     def with_values(self) -> bool:
         """Whether blocks carry entries of the matrix; every rank says the same."""
         reads = self.topology.reads
-        unweighted_sum = reads.how == "none" and reads.scaled
+        unweighted_sum = reads.how in ("none", "loops") and reads.scaled
         return reads.values and (self.topology.values is not None or unweighted_sum)
 
     def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
@@ -166,7 +189,7 @@ class Sampler:
         own, reads = self.topology, self.topology.reads
         rows, count = rows.long(), picked.indptr.diff()
         if own.values is None:
-            values = torch.ones(picked.neighbours.numel(), dtype=own.dtype)
+            values = torch.ones(picked.neighbours.numel(), dtype=own.dtype, device=own.indices.device)
         elif own.values.numel():
             assert picked.arcs is not None
             values = own.values[picked.arcs.clamp(min=0)]
@@ -176,8 +199,8 @@ class Sampler:
             degree = own.indptr[rows + 1] - own.indptr[rows]
             scale = degree.to(values.dtype) / (count - int(reads.loops)).clamp(min=1).to(values.dtype)
             values = values * torch.repeat_interleave(scale, count)
-        if reads.loops and own.loops is not None:
-            values[picked.indptr[:-1]] = own.loops[rows]
+        if reads.loops and (own.loops is not None or reads.how == "loops"):
+            values[picked.indptr[:-1]] = 1.0 if own.loops is None else own.loops[rows]
         return values
 
     def _ask(self, frontier: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
@@ -189,7 +212,7 @@ class Sampler:
         assert self.topology.row_of is not None
         at_hand = self.topology.row_of[frontier.long()] >= 0
         owner = torch.where(at_hand, comm.rank, owner)  # a copy here saves the journey
-        by_owner = CSR(torch.arange(m + 1), owner, None, (m, comm.size)).T
+        by_owner = CSR(torch.arange(m + 1, device=owner.device), owner, None, (m, comm.size)).T
         order, need = by_owner.indices, by_owner.counts.tolist()
         one = [1] * comm.size
         give = comm.all_to_all(by_owner.counts.to(frontier.dtype), one, one, phase="frontier").tolist()
@@ -203,39 +226,17 @@ class Sampler:
         back = [int(part.sum()) for part in told.split(need)]
         neighbours = comm.all_to_all(picked.neighbours, out, back, phase="sample")
         came = None if values is None else comm.all_to_all(values, out, back, phase="weights")
-        self.moved = self.moved + sampling_volume(comm.rank, need, give, back, values is not None)
 
         # What came stands in the order of owners: put each row where its vertex stands in the frontier.
-        begin = torch.zeros(m, dtype=torch.int64)
+        begin = torch.zeros(m, dtype=torch.int64, device=frontier.device)
         begin[order] = told.cumsum(0) - told
         count = torch.empty_like(begin)
         count[order] = told
         indptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-        at = torch.arange(int(indptr[-1])) + torch.repeat_interleave(begin - indptr[:-1], count)
+        at = torch.arange(int(indptr[-1]), device=indptr.device) + torch.repeat_interleave(
+            begin - indptr[:-1], count
+        )
         return Picked(indptr, neighbours[at], None), None if came is None else came[at]
-
-
-def sampling_volume(
-    rank: int, need: Sequence[int], give: Sequence[int], back: Sequence[int], values: bool
-) -> Volume:
-    """What `rank` receives in one hop over parts.
-
-        frontier  Σ over p ≠ rank of 1 + give(p)          a count and the ids that p asks for
-        sample    Σ over p ≠ rank of need(p) + back(p)    picks per asked id, and the neighbours picked
-        weights   Σ over p ≠ rank of back(p)              where entries of the matrix are needed
-
-    >>> sampling_volume(0, need=[9, 2], give=[9, 3], back=[40, 10], values=False).words
-    {'frontier': 4, 'sample': 12}
-    """
-    others = [p for p in range(len(need)) if p != rank]
-    volume = Volume()
-    volume.count("frontier", [1] * len(others))
-    volume.count("frontier", [give[p] for p in others])
-    volume.count("sample", [need[p] for p in others])
-    volume.count("sample", [back[p] for p in others])
-    if values:
-        volume.count("weights", [back[p] for p in others])
-    return volume
 
 
 def sampled_arcs(
@@ -256,7 +257,8 @@ def sampled_arcs(
 
     def arcs_of(seed: int) -> tuple[np.ndarray, np.ndarray]:
         generator = torch.Generator().manual_seed(seed)
-        chosen = vertices[torch.randperm(vertices.numel(), generator=generator)[:size]]
+        order = torch.randperm(vertices.numel(), generator=generator, device="cpu")
+        chosen = vertices[order[:size]]
         found = sampler.blocks(chosen, step=seed, upto="picks")
         rows = [torch.repeat_interleave(b.targets.long(), b.indptr.diff()) for b in found]
         return torch.cat(rows).numpy(), torch.cat([b.neighbours.long() for b in found]).numpy()

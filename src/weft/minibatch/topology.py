@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ..comm import Communicator
 from ..comm.threads import single
+from ..errors import UserError
 from ..graph import Store
-from ..kernels.memory import empty
+from ..memory import empty
+from ..nn import Model
 from ..parallel import Blocks
 from ..parallel.source import Source, count_arcs_of, read_arcs, read_normalised
 
@@ -19,7 +21,7 @@ from ..parallel.source import Source, count_arcs_of, read_arcs, read_normalised
 class Reads:
     """Which matrix a layer multiplies with, entry by entry.
 
-    how     the normalisation: gcn, mean, none (`weft.graph.normalise`)
+    how     the normalisation: gcn, mean, none, loops (`weft.graph.normalise`)
     loops   every vertex reads itself, always: the loop is not left to chance
     scaled  entries of a sampled row are multiplied by degree / picks, so that a sum keeps its mean
     values  whether the entries matter at all; attention makes its own
@@ -29,6 +31,25 @@ class Reads:
     loops: bool = False
     scaled: bool = True
     values: bool = True
+
+
+def reads_of(model: Model) -> Reads:
+    """The matrix that sampled blocks of a model are made of: one for all hops.
+
+    >>> from weft.nn import ModelConfig, build
+    >>> reads_of(build(ModelConfig("gcn"), 3, 2))
+    Reads(how='gcn', loops=True, scaled=True, values=True)
+    """
+    how = model.adjacency
+    wishes = {getattr(layer, "scaled", None) for layer in model.layers}
+    if len(wishes) > 1:
+        kinds = ", ".join(sorted({type(layer).__name__ for layer in model.layers}))
+        raise UserError(
+            f"the layers {kinds} disagree on whether sampled sums are scaled. Give all the same `scaled`."
+        )
+    wish = wishes.pop()
+    scaled = how != "loops" if wish is None else bool(wish)
+    return Reads(how, how in ("gcn", "loops"), scaled, how != "loops" or scaled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +98,15 @@ class Topology:
         (True, 156, True)
         """
         n = source.num_nodes
-        plain = not _weighted(source) and (reads.how == "none" or (reads.how == "mean" and not reads.loops))
+        unweighted = reads.how == "none" or (reads.how == "mean" and not reads.loops)
+        plain = reads.how == "loops" or (unweighted and not _weighted(source))
         if parts is None or blocks is None or comm is None:
-            vertices, row_of = torch.arange(n), None
+            vertices, row_of = torch.arange(n, device="cpu"), None
             around = (single(), (0, n), [n], vertices)
         else:
             vertices = torch.cat([blocks.order[slice(*blocks.own(part))] for part in parts])
-            row_of = torch.full((n,), -1, dtype=torch.int32)
-            row_of[vertices] = torch.arange(vertices.numel(), dtype=torch.int32)
+            row_of = torch.full((n,), -1, dtype=torch.int32, device="cpu")
+            row_of[vertices] = torch.arange(vertices.numel(), dtype=torch.int32, device="cpu")
             around = (comm, (0, blocks.sizes[comm.rank]), blocks.sizes, blocks.place_of)
         if plain or not reads.values:
             arcs = read_arcs(source, vertices)
@@ -93,8 +115,8 @@ class Topology:
         loops = None
         if reads.loops:
             at_home = arcs.vertex == vertices[arcs.row]
-            if reads.values and arcs.value is not None:
-                loops = torch.zeros(vertices.numel(), dtype=dtype)
+            if reads.values and arcs.value is not None and not plain:
+                loops = torch.zeros(vertices.numel(), dtype=dtype, device=vertices.device)
                 loops[arcs.row[at_home]] = arcs.value[at_home].to(dtype)
             arcs = arcs.pick(~at_home)
         counts = torch.bincount(arcs.row, minlength=vertices.numel())
@@ -123,7 +145,7 @@ def part_bytes(source: Source, vertices: Tensor, reads: Reads, dtype: torch.dtyp
     >>> part_bytes(karate(), torch.arange(34), Reads("mean"), torch.float32)  # 35 pointers, 156 arcs
     904
     """
-    valued = reads.values and (reads.how == "gcn" or _weighted(source))
+    valued = reads.values and (reads.how == "gcn" or (reads.how != "loops" and _weighted(source)))
     index, value = 4 if source.num_nodes < 2**31 else 8, dtype.itemsize if valued else 0
     arcs, rows = count_arcs_of(source, vertices), vertices.numel()
     return 8 * (rows + 1) + arcs * (index + value) + (rows * value if reads.loops else 0)

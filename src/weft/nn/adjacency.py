@@ -1,122 +1,172 @@
-"""What a layer asks of the graph, and nothing more. One process and a grid of ranks both answer it."""
+"""What a layer asks of A, and nothing more. One process, a grid of ranks and a sampled block all answer it.
+
+A layer sees these protocols; `weft.parallel.Operator` is what answers them. mypy checks that it does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..kernels import Move
+from ..kernels import Stream
+
+
+class EntryNumbers(Protocol):
+    """Numbers at A's entries, [arcs, heads], and the ways from the vertices to them and back."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether every entry of A is 1."""
+
+    def values(self, dtype: torch.dtype | None = None) -> Tensor:
+        """A's own values, [arcs, 1]."""
+
+    def spread(self, x: Tensor, side: str) -> Tensor:
+        """e[arc] = x[i] (side "row") or x[j] (side "column")."""
+
+    def dots(self, x: Tensor, y: Tensor, heads: int = 1) -> Tensor:
+        """e[arc, h] = ⟨x[i], y[j]⟩ in head h."""
+
+    def sum(self, e: Tensor) -> Tensor:
+        """y[i] = Σ over the arcs of row i of e[arc]."""
+
+    def softmax(self, e: Tensor) -> Tensor:
+        """Softmax over the arcs of each row."""
+
+    def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
+        """y[i] = ⊕ over the arcs of row i of e[arc] x[j]."""
+
+    def drop(self, e: Tensor, p: float, stream: Stream) -> Tensor:
+        """keep ∘ e / (1 − p)."""
+
+    def number(self, x: Tensor) -> Tensor:
+        """A learned number among numbers per arc."""
 
 
 class Adjacency(Protocol):
-    """The n×n matrix A as a layer sees it: it can be multiplied with the features of the vertices at hand.
+    """The matrix A [t, s] as a layer sees it.
 
-    h is [n_own, w]: one row per vertex that is at hand here, which is all of them in one process.
+    h is [s, w], one row per vertex that is read here; results are [t, w]. Of a whole graph both are the
+    vertices at hand, which in one process are all of them; of a sampled block t targets read s sources.
     `A * virtual` samples a virtual n×n matrix at A's entries: see `weft.nn.algebra`.
     """
 
     @property
-    def rows(self) -> Tensor | None:
-        """[n_own] int64, the global number of each row at hand; None where row r is vertex r."""
+    def rows(self) -> Tensor:
+        """[t] the global number of each row of the result."""
 
     def __matmul__(self, h: Tensor) -> Tensor:
         """A h."""
 
+    def __mul__(self, virtual: Any) -> Any:
+        """A * V, sampled at A's entries."""
+
     def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
         """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min."""
 
-    def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
-        """The same, `hops` times over, for an x that never changes: computed on first use and kept."""
+    def own(self, h: Tensor) -> Tensor:
+        """The rows' own among those of h. [s, w] → [t, w]."""
 
-    def keep(self, name: str, x: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        """`make()`, which depends on A and on an x that never changes alone: made on first use and kept."""
+    def complete(self, t: Tensor) -> Tensor:
+        """A partial result added up over the ranks; the identity where nothing is partial."""
 
+    def sync(self, t: Tensor) -> Tensor:
+        """What is linear in h, added up so that every rank has all of it; elsewhere the identity."""
 
-class Tally:
-    """A graph without vertices that writes down what is asked of it: so a model tells what it will move.
+    def in_columns(self, h: Tensor) -> bool:
+        """Whether h is the input and lies in columns."""
 
-    It answers everything that a `DistributedGraph` answers, with no rows and with autograd; a layer that a
-    user wrote is counted like ours.
+    def widen(self, v: Tensor, width: int) -> Tensor:
+        """Own rows as a summand of a partial result."""
 
-    >>> tally = Tally()
-    >>> _ = tally @ torch.empty(0, 16, requires_grad=True)
-    >>> tally.moves[0].kind, tally.moves[0].width, tally.moves[0].grads
-    ('propagate', 16, (True,))
-    """
+    def norms(self, h: Tensor, heads: int = 1) -> Tensor:
+        """The length of each row of h, per head. [s, heads]."""
 
-    rows = None
+    def drop_input(self, h: Tensor, p: float, stream: Stream) -> Tensor:
+        """Dropout of the input, by vertex and column."""
 
-    def __init__(self, plain: bool = True):
-        self.moves: list[Move] = []
-        self.plain = plain
+    def holds(self, h: Tensor) -> bool:
+        """Whether h never changes, so that what A makes of it is kept."""
 
-    def _note(self, kind: str, width: int, *operands: Tensor | None, **more: Any) -> None:
-        grads = tuple(t is not None and t.requires_grad and torch.is_grad_enabled() for t in operands)
-        self.moves.append(Move(kind, width, grads, **more))
+    def keep(self, name: Hashable, h: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """`make()`, which depends on A and h alone; where h never changes, made once."""
 
-    def __matmul__(self, h: Tensor) -> Tensor:
-        self._note("propagate", h.shape[1], h)
-        return h * 1
+    def gathers_first(self, h: Tensor, outputs: int) -> bool:
+        """Whether (A h) W costs less than A (h W)."""
 
-    def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
-        self._note("extremum" if reduce in ("max", "min") else "propagate", h.shape[1], h)
-        return h * 1
-
-    def once(self, x: Tensor, reduce: str = "sum", hops: int = 1) -> Tensor:
-        return x
-
-    def keep(self, name: str, x: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        return x
+    @property
+    def entries(self) -> EntryNumbers:
+        """Numbers at A's entries."""
 
     def attend(
         self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
         scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: Any = None,
+        softmax: bool = True, drop: tuple[float, Stream] | None = None,
     ) -> Tensor:  # fmt: skip
-        # On a grid the scale goes into the row operand, which is then no longer x itself.
-        row = row if scale is None else row * scale.sum()
-        self._note(
-            f"attend {kind}", x.shape[1], row, column, x, gain, heads=heads, key_width=row.shape[1],
-            softmax=softmax, together=column is x, gain=gain is not None,
-        )  # fmt: skip
-        total = row.sum() + column.sum() + (0 if gain is None else gain.sum())
-        return x + total
+        """Ψ x through the fused kernels."""
 
-    def spread(self, x: Tensor, side: str) -> Tensor:
-        self._note(f"spread {side}", x.shape[1], x)
-        return x * 1
+    def note(self, what: str, how: str) -> None:
+        """Remember how an expression was computed, for `explain`."""
 
-    def dots(self, x: Tensor, y: Tensor, heads: int = 1) -> Tensor:
-        self._note("dots", x.shape[1], x, y, heads=heads)
-        return (x * y)[:, :heads]
+    def explain(self) -> dict[str, str]:
+        """What was asked of A → which kernels did it, and why not the fused ones."""
 
-    def sum_arcs(self, e: Tensor) -> Tensor:
-        self._note("sum", e.shape[1], e)
-        return e * 1
 
-    def softmax_arcs(self, e: Tensor) -> Tensor:
-        self._note("softmax", e.shape[1], e)
-        return e * 1
+class Chain:
+    """A_K … A_1 as one matrix, for a layer of several hops: a layer multiplies with it, no more.
 
-    def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
-        if reduce in ("max", "min"):  # a head at a time
-            for _ in range(e.shape[1]):
-                self._note("weigh extremum", x.shape[1] // e.shape[1], e, x)
-        else:
-            self._note("weigh", x.shape[1], e, x, heads=e.shape[1])
-        return x + e.sum()
+        C @ h         A_K (… (A_1 h)); where A_1 leaves its result partial, A_1 h
+        C.complete(t) then adds it up and does the other hops
 
-    def drop_arcs(self, e: Tensor, p: float, stream: Any) -> Tensor:
-        if p:
-            self._note("arcs", e.shape[1], e)
-        return e * 1
+    >>> import torch
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> (Chain([A, A]) @ torch.tensor([[1.0], [2.0]])).ravel()
+    tensor([1., 2.])
+    """
 
-    def number(self, x: Tensor) -> Tensor:
-        return x
+    def __init__(self, hops: list[Adjacency], partial: bool = False):
+        self.hops, self.partial = hops, partial
+        self.first, self.rest = hops[0], hops[1:]
 
-    def values(self, dtype: torch.dtype | None = None) -> Tensor:
-        self._note("arcs", 1)
-        return torch.empty(0, 1, dtype=dtype)
+    @property
+    def rows(self) -> Tensor:
+        return self.hops[-1].rows
+
+    def __matmul__(self, h: Tensor) -> Tensor:
+        return self.first.keep(("hops", len(self.hops)), h, lambda: self._multiply(h))
+
+    def _multiply(self, h: Tensor) -> Tensor:
+        # Of what is held, only the last product is kept: the first hop is asked for by another name.
+        y = self.first.aggregate(h) if not self.first.holds(h) else self.first.aggregate(h.view_as(h))
+        return y if self.partial else self._others(y)
+
+    def _others(self, y: Tensor) -> Tensor:
+        for hop in self.rest:
+            y = hop @ y
+        return y
+
+    def own(self, h: Tensor) -> Tensor:
+        for hop in self.hops:
+            h = hop.own(h)
+        return h
+
+    def complete(self, t: Tensor) -> Tensor:
+        t = self.first.complete(t)
+        return self._others(t) if self.partial else t
+
+    def gathers_first(self, h: Tensor, outputs: int) -> bool:
+        return self.first.gathers_first(h, outputs)
+
+    def widen(self, v: Tensor, width: int) -> Tensor:
+        return self.first.widen(v, width)
+
+    def drop_input(self, h: Tensor, p: float, stream: Stream) -> Tensor:
+        return self.first.drop_input(h, p, stream)
+
+    def __getattr__(self, name: str) -> Any:
+        raise TypeError(f"a layer of {len(self.hops)} hops may multiply with A; {name} is for one hop.")

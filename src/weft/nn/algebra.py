@@ -8,8 +8,8 @@
 Nothing here is n×n. A virtual matrix is a tree of what it is made of; `A * virtual` says where it is seen;
 `@`, `sum` and `aggregate` compute, with numbers per entry of A and no more. The shapes that the fused kernels
 know (dot products, cosines, sums of two vectors under a LeakyReLU, with or without softmax and dropout) run
-through them, and then nothing per entry is kept either. A is a `DistributedGraph`, in one process or on a
-grid of ranks; the formulas are the same.
+through them, and then nothing per entry is kept either; `A.explain()` says which did. A is a
+`weft.parallel.Operator`: in one process, on a grid of ranks, of a sampled block; the formulas are the same.
 
     H = tall(h)      h [n, w], or [n, heads · w] with heads=…: what stands in H @ H.T
     rep(u)           u [n] or [n, heads]: the matrix whose columns all are u;  rep(u).T: whose rows all are u
@@ -29,8 +29,9 @@ from torch.nn import Parameter
 
 from ..errors import unknown
 from ..kernels import CSR, Stream, norms
-from .entries import Apply, Dot, Drop, Entries, Rep, Softmax, numbers_at
+from .adjacency import Adjacency
 from .fused import recognise
+from .nodes import Apply, Dot, Drop, Entries, Rep, Softmax, numbers_at
 
 __all__ = [
     "Sampled", "Tall", "Virtual", "aggregate", "dropout", "exp", "leaky_relu", "outer", "rep", "softmax",
@@ -104,9 +105,15 @@ class _Expression:
         return self._apply("mul", torch.mul, self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        if isinstance(other, CSR) or hasattr(other, "spread"):
-            return _sample(other, self)
+        if isinstance(other, CSR):
+            raise TypeError("A is a bare matrix. Use Operator.local(A): it answers what attention asks.")
         return self._apply("mul", torch.mul, self, other)
+
+    def sampled_at(self, A: Adjacency) -> Sampled:
+        """A * V: entry (i, j) of V where A has one, times a_ij."""
+        if isinstance(self, Sampled):
+            raise TypeError("this is sampled already. Multiply by A once.")
+        return Sampled(A, Apply("mul", torch.mul, (Entries(), self.node)))
 
     def __truediv__(self, other: Any) -> Any:
         return self._apply("div", torch.div, self, other)
@@ -279,15 +286,15 @@ class _Transposed:
 class Sampled(_Expression):
     """A virtual matrix at the entries of A. `S @ X` multiplies, `softmax`, `dropout`, `sum` work on its rows.
 
-    >>> from weft.parallel import DistributedGraph
-    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
     >>> S = A * (tall(torch.eye(2)) @ tall(torch.tensor([[1., 2.], [3., 4.]])).T)
     >>> S @ torch.tensor([[1.], [10.]])
     tensor([[31.],
             [ 0.]])
     """
 
-    def __init__(self, A: Any, node: Any):
+    def __init__(self, A: Adjacency, node: Any):
         self.A, self.node = A, node
 
     def _make(self, node: Any, others: tuple[Any, ...]) -> _Expression:
@@ -307,14 +314,22 @@ class Sampled(_Expression):
         """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
         x = _rows_of(x)
         fused = recognise(self.A, self.node, x)
-        return self.A.weigh(self.values(), x) if fused is None else fused
+        what = f"{_describe(self.node)} @ X"
+        if isinstance(fused, Tensor):
+            self.A.note(what, "fused: one pass over each row, nothing kept per arc")
+            return fused
+        self.A.note(what, f"numbers per arc, not fused: {fused}")
+        return self.A.entries.weigh(self.values(), x)
 
     def aggregate(self, x: Any, reduce: str = "sum") -> Tensor:
         """⊕ over j of s_ij x[j]: sum, mean, max or min."""
         if reduce == "sum":
             return self @ x
         x = _rows_of(x)
-        return self.A.weigh(self.values(), x, reduce)
+        self.A.note(
+            f"{reduce} of {_describe(self.node)} X", "numbers per arc: fused kernels know the sum alone"
+        )
+        return self.A.entries.weigh(self.values(), x, reduce)
 
     def __repr__(self) -> str:
         return f"Sampled({_describe(self.node)})"
@@ -366,8 +381,8 @@ def exp(x: Any) -> Any:
 def softmax(s: Sampled) -> Sampled:
     """Each row's entries to e^s / Σ e^s over the row's entries in A; a row without entries stays empty.
 
-    >>> from weft.parallel import DistributedGraph
-    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
     >>> softmax(A * rep(torch.zeros(2))).values().ravel()
     tensor([0.5000, 0.5000])
     """
@@ -388,12 +403,12 @@ def dropout(s: Sampled, p: float, stream: Stream | None) -> Sampled:
 def sum(s: Sampled) -> Tensor:
     """Σ over each row's entries. → [n, heads].
 
-    >>> from weft.parallel import DistributedGraph
-    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
     >>> sum(A * rep(torch.tensor([3., 4.])).T).ravel()
     tensor([7., 0.])
     """
-    return _sampled(s, "sum").A.sum_arcs(s.values())
+    return _sampled(s, "sum").A.entries.sum(s.values())
 
 
 def aggregate(s: Sampled, x: Any, reduce: str = "sum") -> Tensor:
@@ -407,11 +422,3 @@ def _sampled(s: Any, what: str) -> Sampled:
     if not isinstance(s, Sampled):
         raise _needs_all(what, sampled=False)
     return s
-
-
-def _sample(A: Any, expression: Any) -> Sampled:
-    if isinstance(expression, Sampled):
-        raise TypeError("this is sampled already. Multiply by A once.")
-    if isinstance(A, CSR):
-        raise TypeError("A is a bare matrix. Use DistributedGraph.local(A): it answers what attention asks.")
-    return Sampled(A, Apply("mul", torch.mul, (Entries(), expression.node)))

@@ -1,7 +1,4 @@
-"""Attention layers, written in the algebra of `weft.nn.algebra`. A holds the pattern with self-loops.
-
-A layer that draws random numbers (dropout of arcs) says so with `noisy = True` and takes their stream.
-"""
+"""Attention layers, written in the algebra of `weft.nn.algebra`. A holds the pattern with self-loops."""
 
 from __future__ import annotations
 
@@ -9,72 +6,75 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import Stream, add_bias, linear, linear_pair
+from ..kernels import add_bias, linear, linear_pair
 from .adjacency import Adjacency
 from .algebra import dropout, leaky_relu, outer, rep, softmax, tall
+from .layer import Layer, add_, bias_of, weight_of
 
 
-def _weight(inputs: int, outputs: int) -> nn.Parameter:
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(inputs, outputs)))
-
-
-class VALayer(nn.Module):
+class VALayer(Layer):
     """h' = (A ∘ h hᵀ) h W + b: vanilla attention, scores are dot products, no softmax (Besta et al.).
 
     >>> from weft.kernels import CSR
-    >>> from weft.parallel import DistributedGraph
-    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
     >>> VALayer(3, 5)(A, torch.ones(2, 3)).shape
     torch.Size([2, 5])
     """
 
-    noisy = True
+    cut = ("weight",)
+    entrywise = scaled = fresh = True
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
         super().__init__()
         self.drop = drop
-        self.weight = _weight(inputs, outputs)
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.weight, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
 
-    def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
+    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         H = tall(h)
 
         def attended() -> Tensor:
-            return dropout(A * (H @ H.T), self.drop, stream) @ H
+            return dropout(A * (H @ H.T), self.drop, self.stream) @ H
 
         # Nothing is learned in here: of an input that never changes it is made once. Inference keeps nothing.
-        once = fixed and self.training and (stream is None or not self.drop)
-        return linear(A.keep("va", h, attended) if once else attended(), self.weight, self.bias)
+        once = self.training and (self.stream is None or not self.drop)
+        return linear(A.keep("va", h, attended) if once else attended(), self.weight)
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return add_(t, self.bias)
 
 
-class AGNNLayer(nn.Module):
+class AGNNLayer(Layer):
     """h' = softmax(β cos(h, h) at A) h W + b, β learned (Thekumparampil et al.).
 
     >>> from weft.kernels import CSR
-    >>> from weft.parallel import DistributedGraph
-    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
     >>> AGNNLayer(3, 5)(A, torch.ones(2, 3)).shape
     torch.Size([2, 5])
     """
 
-    noisy = True
+    cut = ("weight",)
+    entrywise = fresh = True
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
         super().__init__()
         self.drop = drop
-        self.beta = nn.Parameter(torch.ones(()))
-        self.weight = _weight(inputs, outputs)
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.beta = nn.Parameter(torch.ones((), device="cpu"))
+        self.weight, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
 
-    def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
+    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         H = tall(h)
-        norms = H.norms.clamp(min=1e-12)  # a row of zeros has cosine 0 with everything
+        norms = A.norms(h).clamp(min=1e-12)  # a row of zeros has cosine 0 with everything
         S = A * (H @ H.T) / outer(norms, norms)
-        Psi = dropout(softmax(self.beta * S), self.drop, stream)
-        return linear(Psi @ H, self.weight, self.bias)
+        Psi = dropout(softmax(self.beta * S), self.drop, self.stream)
+        return linear(Psi @ H, self.weight)
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return add_(t, self.bias)
 
 
-class GATLayer(nn.Module):
+class GATLayer(Layer):
     """h' = softmax(leaky(u 1ᵀ + 1 vᵀ) at A) z + b, z = h W, u = z a₁, v = z a₂ (Veličković et al.).
 
         weight          [in, heads · out]   each head's columns beside each other
@@ -82,14 +82,18 @@ class GATLayer(nn.Module):
         attend_column   [heads, out]        a₂, for its neighbour
         h'              [n, heads · out], or with `average` the mean of the heads, [n, out]
 
+    The scores are not linear in h: their two sides, which are, are synced before the LeakyReLU. That is
+    `heads` numbers a vertex; z itself may stay partial until the sum over neighbours.
+
     >>> from weft.kernels import CSR
-    >>> from weft.parallel import DistributedGraph
-    >>> A = DistributedGraph.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
     >>> GATLayer(3, 8, heads=4)(A, torch.ones(2, 3)).shape
     torch.Size([2, 8])
     """
 
-    noisy = True
+    cut = ("weight",)
+    entrywise = fresh = True
 
     def __init__(
         self,
@@ -108,21 +112,23 @@ class GATLayer(nn.Module):
             )
         self.heads, self.average, self.slope, self.drop = heads, average, slope, drop
         self.width = outputs if average else outputs // heads
-        self.weight = _weight(inputs, heads * self.width)
-        self.attend_row = _weight(heads, self.width)
-        self.attend_column = _weight(heads, self.width)
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.weight = weight_of(inputs, heads * self.width)
+        self.attend_row, self.attend_column = weight_of(heads, self.width), weight_of(heads, self.width)
+        self.bias = bias_of(outputs, bias)
 
-    def forward(self, A: Adjacency, h: Tensor, fixed: bool = False, stream: Stream | None = None) -> Tensor:
+    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         # u = z a₁ in each head is h (W a₁): a thin product with h beside the wide one.
         z, sides = linear_pair(h, self.weight, None, self._folded())
-        u, v = sides[:, : self.heads], sides[:, self.heads : 2 * self.heads]
-        Psi = softmax(A * leaky_relu(rep(u) + rep(v).T, self.slope))
-        out = dropout(Psi, self.drop, stream) @ z
+        u, v = A.own(sides[:, : self.heads]), sides[:, self.heads : 2 * self.heads]
+        Psi = softmax(A * leaky_relu(rep(A.sync(u)) + rep(A.sync(v)).T, self.slope))
+        out = dropout(Psi, self.drop, self.stream) @ z
         if self.average and self.heads > 1:
-            out = out.view(h.shape[0], self.heads, self.width).mean(1)
-        # Backward needs `out` as it is, and an activation may write into what is returned here.
-        return add_bias(out, out.new_zeros(out.shape[1]) if self.bias is None else self.bias)
+            out = out.view(out.shape[0], self.heads, self.width).mean(1)
+        return out
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        # Backward needs t as it is, and an activation may write into what is returned here.
+        return add_bias(t, t.new_zeros(t.shape[1]) if self.bias is None else self.bias)
 
     def _folded(self) -> Tensor:
         """[in, 2 · heads]: W a₁ and W a₂ of every head; with zeros to 16, which BLAS takes faster than 2."""

@@ -48,9 +48,9 @@ class MLP(Decoder):
         super().__init__()
         self.dropout = dropout
         self.weights = nn.ParameterList(
-            nn.init.xavier_uniform_(torch.empty(a, b)) for a, b in pairwise(widths)
+            nn.init.xavier_uniform_(torch.empty(a, b, device="cpu")) for a, b in pairwise(widths)
         )
-        self.biases = nn.ParameterList(torch.zeros(b) for b in widths[1:])
+        self.biases = nn.ParameterList(torch.zeros(b, device="cpu") for b in widths[1:])
 
     def forward(self, z: Tensor, names: Tensor | None = None, turn: tuple[int, int] | None = None) -> Tensor:
         last = len(self.weights) - 1

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .entries import Apply, Dot, Drop, Entries, Rep, Softmax, is_entry
+from .adjacency import Adjacency
+from .nodes import Apply, Dot, Drop, Entries, Rep, Softmax, is_entry
 
 
 @dataclass
@@ -46,66 +47,69 @@ def _factors(node: Any, plain: bool, above: bool = True, found: _Factors | None 
     return found
 
 
-def recognise(A: Any, node: Any, x: Tensor) -> Tensor | None:
-    """Ψ x through the fused kernels, where Ψ has one of their shapes."""
+def recognise(A: Adjacency, node: Any, x: Tensor) -> Tensor | str:
+    """Ψ x through the fused kernels, where Ψ has one of their shapes; else why not."""
     drop = None
     if isinstance(node, Drop):
         drop, node = (node.p, node.stream), node.of
     softmax = isinstance(node, Softmax)
     node = node.of if softmax else node
-    found = _factors(node, A.plain)
+    found = _factors(node, A.entries.plain)
     if not found.fits:
-        return None
+        return "A has values of its own"
     if len(found.dots) == 1 and not found.others:
         return _dot(A, found, x, softmax, drop)
     if len(found.others) == 1 and not (found.dots or found.vectors or found.numbers):
         return _additive(A, found.others[0], x, softmax, drop)
-    return None
+    return "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T)"
 
 
-def _dot(A: Any, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
+def _dot(A: Adjacency, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor | str:
     """Vectors on the row side and numbers scale the row operand; those on the column side are the gain."""
     dot = found.dots[0]
     heads = dot.heads
+    if A.in_columns(dot.y):
+        return "X lies in columns: its dot products are added up over the ranks first"
     if x.shape[1] % heads:
-        return None
+        return f"{heads} heads do not divide the {x.shape[1]} columns of X"
     scale: Any = None
     gain: Any = None
     for vector, above in found.vectors:
         if vector.x.shape[1] not in (1, heads):
-            return None
-        factor = vector.x if above else 1 / vector.x
+            return f"a vector has {vector.x.shape[1]} columns for {heads} heads"
+        side = A.own(vector.x) if vector.side == "row" else vector.x
+        factor = side if above else 1 / side
         if vector.side == "row":
             scale = factor if scale is None else scale * factor
         else:
             gain = factor if gain is None else gain * factor
     for number, above in found.numbers:
         if isinstance(number, Tensor) and number.numel() not in (1, heads):
-            return None
+            return f"a factor has {number.numel()} numbers for {heads} heads"
         factor = number if above else 1 / number
         scale = factor if scale is None else scale * factor
-    n = dot.x.shape[0]
+    row = A.own(dot.x)
     if scale is not None:
         scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
-        scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(n, heads)
-    gain = None if gain is None else gain.to(x.dtype).expand(n, heads)
-    return A.attend(dot.x, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
+        scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(row.shape[0], heads)
+    gain = None if gain is None else gain.to(x.dtype).expand(dot.y.shape[0], heads)
+    return A.attend(row, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
 
 
-def _additive(A: Any, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | None:
+def _additive(A: Adjacency, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | str:
     slope = 1.0
     if isinstance(node, Apply) and node.name == "leaky_relu":
         names = dict(zip(("input", "negative_slope", "inplace"), node.args, strict=False)) | node.options
         slope, node = names.get("negative_slope", 0.01), names["input"]
         if not isinstance(slope, float | int) or slope < 0:
-            return None
+            return f"a slope of {slope}; the kernels know numbers from 0"
     if not (isinstance(node, Apply) and node.name == "add" and not node.options and len(node.args) == 2):
-        return None
+        return "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T)"
     sides = {a.side: a.x for a in node.args if isinstance(a, Rep)}
     if len(sides) != 2:
-        return None
+        return "the sum is not one of rep(u) and rep(v).T"
     heads = max(u.shape[1] for u in sides.values())
     if any(u.shape[1] not in (1, heads) for u in sides.values()) or x.shape[1] % heads:
-        return None
+        return f"{heads} heads do not fit the sides or the {x.shape[1]} columns of X"
     row, column = (sides[side].to(x.dtype).expand(-1, heads) for side in ("row", "column"))
     return A.attend(row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop)

@@ -1,24 +1,33 @@
 """A graph on a grid of ranks: who owns what, what moves, and the product that results."""
 
 from .blocks import Blocks
-from .distributed import DistributedGraph, check_slices
 from .exchange import Exchange
 from .fetch import ByBlocks, Cyclic, Fetch, Owners, fetch
 from .grid import STRATEGIES, Grid, choose
-from .volume import Volume
+from .layout import Columns, Layout, Partial, Replicated, Rows, Stacked, redistribute
+from .operator import Operator, check_slices
+from .volume import Volume, counted
 
 __all__ = [
     "STRATEGIES",
     "Blocks",
     "ByBlocks",
+    "Columns",
     "Cyclic",
-    "DistributedGraph",
     "Exchange",
     "Fetch",
     "Grid",
+    "Layout",
+    "Operator",
     "Owners",
+    "Partial",
+    "Replicated",
+    "Rows",
+    "Stacked",
     "Volume",
     "check_slices",
     "choose",
+    "counted",
     "fetch",
+    "redistribute",
 ]

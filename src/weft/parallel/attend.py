@@ -36,11 +36,11 @@ from ..kernels.attention import (
     weigh,
 )  # fmt: skip
 from ..kernels.function import Function
-from ..kernels.memory import empty
-from ..kernels.sddmm import sddmm_heads
-from .edges import add_columns_of, add_rows_of
+from ..kernels.sddmm import head_of, sddmm_heads
+from ..memory import empty
+from .entries import add_columns_of, add_rows_of
 from .exchange import add_up, gather_together
-from .propagate import Plan, copy
+from .propagate import Plan, cloned
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Operands:
 
 def cut(plan: Plan, how: Attention, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None) -> Operands:
     """Complete rows to what travels: dot's operands and x by columns, additive's as they are."""
-    columns = plan.columns
+    columns = plan.feature
     x_cut = columns.split(x)
     if how.kind == "additive":
         return Operands(columns.share(row), columns.share(column), x_cut)
@@ -180,18 +180,18 @@ class Work:
 
     @property
     def first(self) -> int:
-        return self.plan.columns.first(self.width)
+        return self.plan.feature.first(self.width)
 
     @property
     def split(self) -> bool:
         """Whether features are cut, so that dot products must be summed along feature."""
-        return self.plan.columns.comm.size > 1
+        return self.plan.feature.comm.size > 1
 
     def _drop(self, j: int) -> Drop | None:
         if self.how.drop is None:
             return None
         p, key = self.how.drop
-        return Drop(p, key, self.plan.row_names.long(), self.plan.names[j].long())
+        return Drop(p, key, self.plan.row_names.long(), self.plan.names_of(j))
 
     def _scores(self, j: int, parts: Operands, given: Tensor | None = None) -> Scores:
         how = self.how
@@ -204,7 +204,7 @@ class Work:
 
     def _dots(self, a: CSR, parts: Operands) -> Tensor:
         """This rank's share of ⟨row, column⟩ at A_j's entries."""
-        first = self.plan.columns.first(self.key_width)
+        first = self.plan.feature.first(self.key_width)
         return sddmm_heads(a, parts.row, parts.column, first, self.inner_dim, self.how.heads)
 
     def forward(self, parts: Operands) -> tuple[Tensor, Tensor]:
@@ -219,7 +219,7 @@ class Work:
             a, here, left = plan.matrix(j), local.at(block), left - 1
             given = None
             if how.kind == "dot" and self.split:
-                given = plan.columns.comm.all_reduce(self._dots(a, here), phase="reduce")
+                given = plan.feature.comm.all_reduce(self._dots(a, here), phase="reduce")
                 given = given if here.gain is None else given * here.gain[a.indices.long()]
             out, state = attend(
                 a, self._scores(j, here, given), here.x, self.dim, self.first, out, state, alone and left == 0
@@ -227,20 +227,20 @@ class Work:
         assert out is not None
         if not how.softmax:
             y = plan.inner.reduce(plan.piece_of(out))
-            return plan.columns.join(y, self.width), out.new_empty(0)
+            return plan.feature.join(y, self.width), out.new_empty(0)
         assert state is not None
         if not alone:
             out, state = self._merge(out, state)
-        return plan.columns.join(out, self.width), log_sum(state)
+        return plan.feature.join(out, self.width), log_sum(state)
 
-    def _head_of(self, width: int) -> Tensor:
+    def _head_of(self, out: Tensor) -> Tensor:
         """The head of each of this rank's columns."""
-        return torch.div(torch.arange(self.first, self.first + width), self.dim, rounding_mode="floor")
+        return head_of(out.shape[1], self.first, self.dim, out.device)
 
     def _merge(self, out: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Along inner: everybody's T and (maximum, sum) to the common maximum, added up and divided."""
         plan, heads = self.plan, self.how.heads
-        head, me = self._head_of(out.shape[1]), plan.inner.comm.rank
+        head, me = self._head_of(out), plan.inner.comm.rank
         outs, states = out.split(plan.pieces), state.split(plan.pieces)
 
         def absorb(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
@@ -258,7 +258,7 @@ class Work:
                 own[0][at], own[1][at] = y, s
 
         y, merged = plan.inner.merge(
-            lambda p: (copy(outs[p]), copy(states[p])) if p == me else (outs[p], states[p].contiguous()),
+            lambda p: (cloned(outs[p]), cloned(states[p])) if p == me else (outs[p], states[p].contiguous()),
             absorb,
         )
         return y.mul_(inverse(merged[:, heads:])[:, head]), merged
@@ -271,7 +271,7 @@ class Work:
         *gather dy and the row side along inner; block by block: ds, then dx and dcolumn to their owners along
         row, drow summed up here; drow along inner*
         """
-        plan, how, columns = self.plan, self.how, self.plan.columns
+        plan, how, columns = self.plan, self.how, self.plan.feature
         narrow = []  # [U, ·]: what is needed of every row, besides dy
         if how.softmax:
             products = row_products(dy, y, how.heads)
@@ -331,14 +331,14 @@ class Work:
 
     def _add_row_side(self, drow: Tensor | None, a: CSR, ds: Tensor, here: Operands) -> Tensor:
         if self.how.kind == "dot":
-            return weigh(a, ds, here.column, self.inner_dim, self.plan.columns.first(self.key_width), drow)
+            return weigh(a, ds, here.column, self.inner_dim, self.plan.feature.first(self.key_width), drow)
         return add_rows_of(a, ds, drow)
 
     def _unfused(
         self, j: int, a: CSR, here: Operands, stat: Tensor, g: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """`attend_backward` where features are cut: dot products are summed along feature first."""
-        how, heads, feature = self.how, self.how.heads, self.plan.columns.comm
+        how, heads, feature = self.how, self.how.heads, self.plan.feature.comm
         ds = sddmm_heads(a, g, here.x, self.first, self.dim, heads)
         if how.kind == "dot":
             both = feature.all_reduce(torch.cat([ds, self._dots(a, here)], 1), phase="reduce")
@@ -348,7 +348,7 @@ class Work:
             ds = feature.all_reduce(ds, phase="reduce")
             s = Scores("additive", heads, here.row, here.column, slope=how.slope).of(a)
         drop = self._drop(j)
-        keep = None if drop is None else drop.factors(a, heads, ds.dtype)
+        keep = None if drop is None else drop.factors(a, heads, ds.dtype, ds.device)
         ds = ds if keep is None else ds * keep
         p = s
         if how.softmax:
@@ -364,7 +364,7 @@ class Work:
         if here.gain is not None:
             dgain = add_columns_of(a, ds * plain)
             ds = ds * here.gain[a.indices.long()]
-        first = self.plan.columns.first(self.key_width)
+        first = self.plan.feature.first(self.key_width)
         into = dx if here.together else None
         dcolumn = weigh(t, ds, here.row, self.inner_dim, first, into, permutation)
         return dx, dcolumn, dgain, ds

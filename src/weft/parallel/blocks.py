@@ -47,8 +47,8 @@ class Blocks:
         """Even blocks of the vertices in order, or permuted at random where a seed is given."""
         sizes = even_sizes(n, grid.size)
         if seed is None:
-            return cls(grid, torch.arange(n), sizes)
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+            return cls(grid, torch.arange(n, device="cpu"), sizes)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")
         # Within a rank ascending: reads of a store and of H then go forward.
         return cls(grid, torch.cat([part.sort().values for part in order.split(sizes)]), sizes)
 
@@ -69,7 +69,11 @@ class Blocks:
                 f"Make it with --parts {grid.size}."
             )
         sizes = torch.bincount(parts.long(), minlength=grid.size).tolist()
-        first = torch.arange(parts.numel()) if key is None else torch.argsort(key, stable=True)
+        first = (
+            torch.arange(parts.numel(), device=parts.device)
+            if key is None
+            else torch.argsort(key, stable=True)
+        )
         return cls(grid, first[torch.argsort(parts[first], stable=True)], sizes)
 
     @cached_property
@@ -102,14 +106,15 @@ class Blocks:
     def parts(self) -> Tensor:
         """[n] int64: the rank that owns each vertex; the inverse of `of_parts`."""
         owner = torch.empty_like(self.order)
-        owner[self.order] = torch.repeat_interleave(torch.arange(self.grid.size), torch.tensor(self.sizes))
+        ranks = torch.arange(self.grid.size, device="cpu")
+        owner[self.order] = torch.repeat_interleave(ranks, torch.tensor(self.sizes, device="cpu"))
         return owner
 
     @cached_property
     def place_of(self) -> Tensor:
         """[n] int64: where each vertex stands; the inverse of `order`."""
         place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(self.order.numel())
+        place[self.order] = torch.arange(self.order.numel(), device=self.order.device)
         return place
 
 

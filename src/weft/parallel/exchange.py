@@ -13,6 +13,7 @@ Dense is the plan in which everybody reads everything: no lists, no packing.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ..comm import Communicator, Request
 from ..kernels import add_rows_, pack_rows
-from ..kernels.memory import empty
+from ..memory import empty
 
 
 class Exchange:
@@ -71,42 +72,15 @@ class Exchange:
         self.need_sizes = [self.sizes[me] if p == me else c for p, c in enumerate(counts)]
         self.give_sizes = [self.sizes[me] if p == me else c for p, c in enumerate(asked)]
 
-    def gather(
-        self, x: Tensor, phase: str = "gather", mirror: bool = False, tag: int = 0
-    ) -> Iterator[tuple[int, Tensor]]:
+    def gather(self, x: Tensor, phase: str = "gather", mirror: bool = False) -> Iterator[tuple[int, Tensor]]:
         """(p, rows of p's block that this rank reads), own block first; the next block travels meanwhile.
 
-            x       [own rows, w]
-            block   [need_sizes[p], w], valid until the next one is asked for
-            mirror  blocks come in the order in which `merge` asks for parts: for both at once
-
-        *post the first two, hand out the own block, then: wait, post the next, hand out*
+        x       [own rows, w]
+        block   [need_sizes[p], w], valid until the next one is asked for
+        mirror  blocks come in the order in which `merge` asks for parts: for both at once
         """
-        stages = [(source, target) for target, source in self._stages] if mirror else self._stages
-        width = x.shape[1]
-        largest = max((self.need_sizes[source] for _, source in stages), default=0)
-        buffers = [empty(largest, width, like=x) for _ in range(min(2, len(stages)))]
-        under_way: list[tuple[Request, Request]] = []
-
-        def post(stage: int) -> None:
-            if stage == len(under_way) < len(stages):
-                target, source = stages[stage]
-                room = buffers[stage % 2][: self.need_sizes[source]]
-                take = self.comm.irecv(room, source, tag=tag, phase=phase)
-                packed = x if self.give is None else pack_rows(x, self.give[target])
-                under_way.append((take, self.comm.isend(packed, target, tag=tag, phase=phase)))
-
-        if self.overlap:
-            post(0)
-            post(1)
-        yield self.comm.rank, x
-        for stage, (_, source) in enumerate(stages):
-            post(stage)
-            take, give = under_way[stage]
-            yield source, take.wait()
-            give.wait()
-            if self.overlap:  # the buffer just used is free: the block after the next may travel into it
-                post(stage + 2)
+        for p, (block,) in gather_together(self, [x], mirror, phase):
+            yield p, block
 
     def reduce(self, partial: Callable[[int], Tensor], phase: str = "reduce") -> Tensor:
         """The own block of the sum over the line of everybody's partial results.
@@ -129,38 +103,34 @@ class Exchange:
         *make and send the first part, make the own part while it travels, take in what comes; then stage by
         stage: make and send, wait, take in*
         """
-        sends: list[tuple[list[Request], tuple[Tensor, ...]]] = []
-        receives: list[tuple[int, list[Request]]] = []
 
-        def post(stage: int) -> None:
+        def post(stage: int) -> Request:
             target, source = self._stages[stage]
             parts = partial(target)
             incoming = [empty(self.give_sizes[source], part.shape[1], like=part) for part in parts]
-            receives.append(
-                (source, [self.comm.irecv(x, source, tag=t, phase=phase) for t, x in enumerate(incoming)])
-            )
-            sends.append(
-                ([self.comm.isend(x, target, tag=t, phase=phase) for t, x in enumerate(parts)], parts)
-            )
-
-        def take(stage: int) -> None:
-            source, requests = receives[stage]
-            incoming = tuple(request.wait() for request in requests)
-            absorb(own, None if self.give is None else self.give[source], incoming)
-            for request in sends[stage][0]:
-                request.wait()
-            # Both buffers may be used again.
-            receives[stage], sends[stage] = (source, []), ([], ())
+            return self.comm.iswap(parts, target, incoming, source, phase=phase)
 
         # One part under way at a time: two would overlap more, and cost two more buffers (docs/log.md).
-        if self._stages and self.overlap:
-            post(0)
+        first = post(0) if self._stages and self.overlap else None
         own = partial(self.comm.rank)
-        for stage in range(len(self._stages)):
-            if stage or not self.overlap:
-                post(stage)
-            take(stage)
+        for stage, (_, source) in enumerate(self._stages):
+            at = None if self.give is None else self.give[source]
+            absorb(own, at, (first or post(stage)).wait())
+            first = None  # its buffers may be used again
         return own
+
+    def to(self, device: torch.device | str) -> Exchange:
+        """The same plan, its lists of rows on another device."""
+        out = copy.copy(self)
+        out.give = None if self.give is None else [rows.to(device) for rows in self.give]
+        return out
+
+    def dry(self, wrap: Callable[[Communicator], Communicator]) -> Exchange:
+        """The same sizes on a line that counts what would move."""
+        out = copy.copy(self)
+        out.comm = wrap(self.comm)
+        out.give = None if self.give is None else [rows.to("meta") for rows in self.give]
+        return out
 
 
 def add_up(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
@@ -173,9 +143,31 @@ def add_up(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, .
 
 
 def gather_together(
-    exchange: Exchange, tensors: Sequence[Tensor], mirror: bool = False
+    exchange: Exchange, tensors: Sequence[Tensor], mirror: bool = False, phase: str = "gather"
 ) -> Iterator[tuple[int, list[Tensor]]]:
-    """`gather` of several tensors in step: (p, [p's rows of each])."""
-    streams = [exchange.gather(x, mirror=mirror, tag=8 + t) for t, x in enumerate(tensors)]
-    for found in zip(*streams, strict=True):
-        yield found[0][0], [block for _, block in found]
+    """`gather` of several tensors in step: (p, [p's rows of each]).
+
+    *post the first two, hand out the own blocks, then: wait, post the next, hand out*
+    """
+    plan, comm = exchange, exchange.comm
+    stages = [(source, target) for target, source in plan._stages] if mirror else plan._stages
+    largest = max((plan.need_sizes[source] for _, source in stages), default=0)
+    buffers = [[empty(largest, x.shape[1], like=x) for x in tensors] for _ in range(min(2, len(stages)))]
+    under_way: list[Request] = []
+
+    def post(stage: int) -> None:
+        if stage == len(under_way) < len(stages):
+            target, source = stages[stage]
+            room = [buffer[: plan.need_sizes[source]] for buffer in buffers[stage % 2]]
+            packed = tensors if plan.give is None else [pack_rows(x, plan.give[target]) for x in tensors]
+            under_way.append(comm.iswap(packed, target, room, source, phase=phase))
+
+    if plan.overlap:
+        post(0)
+        post(1)
+    yield comm.rank, list(tensors)
+    for stage, (_, source) in enumerate(stages):
+        post(stage)
+        yield source, list(under_way[stage].wait())
+        if plan.overlap:  # the buffers just used are free: the blocks after the next may travel into them
+            post(stage + 2)

@@ -11,7 +11,6 @@ part in each call, also with no ids and with no rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +21,6 @@ from ..comm import Communicator, Request
 from ..kernels import CSR, add_rows_, gather_rows, pack_rows
 from ..kernels.function import Function
 from .blocks import Blocks
-from .volume import Volume
 
 
 class Owners(Protocol):
@@ -52,7 +50,7 @@ class Cyclic:
         return ids - place * self.ranks, place
 
     def own(self, rank: int) -> Tensor:
-        return torch.arange(rank, max(self.n, rank), self.ranks)  # some ranks may own nothing
+        return torch.arange(rank, max(self.n, rank), self.ranks, device="cpu")  # some ranks may own nothing
 
 
 class ByBlocks:
@@ -66,7 +64,7 @@ class ByBlocks:
 
     def __init__(self, blocks: Blocks):
         self.blocks = blocks
-        self._offsets = torch.tensor(blocks.offsets)
+        self._offsets = torch.tensor(blocks.offsets, device="cpu")
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         at = self.blocks.place_of[ids]
@@ -101,12 +99,14 @@ class Fetch:
         wire = ids.dtype  # ids travel in their own type: 4 bytes where the graph's are
         owner, place = owners.find(ids.long())
         # A counting sort by owner: row p of this matrix lists the ids of rank p.
-        by_owner = CSR(torch.arange(ids.numel() + 1), owner, None, (ids.numel(), comm.size)).T
+        by_owner = CSR(
+            torch.arange(ids.numel() + 1, device=ids.device), owner, None, (ids.numel(), comm.size)
+        ).T
         self.need = by_owner.counts.tolist()
         order = by_owner.indices
         self.index = torch.empty_like(order)
         """[m]: where each wanted row stands among those that come."""
-        self.index[order] = torch.arange(order.numel())
+        self.index[order] = torch.arange(order.numel(), device=order.device)
         if inverse is not None:
             self.index = self.index[inverse]
         one = [1] * comm.size
@@ -118,20 +118,38 @@ class Fetch:
         """y[k] = x[ids[k]]. [n_own, w] → [m, w]."""
         if x_own.dim() != 2:
             raise ValueError(f"x_own must be [n_own, w], not {tuple(x_own.shape)}")
-        return gather_rows(_Pull.apply(x_own, self), self.index, self.distinct)
+        return gather_rows(_Pull.apply(x_own, self), self._beside(self.index, x_own), self.distinct)
 
     def post(self, x_own: Tensor) -> Request:
         """The rows on their way, without gradient; `take(request)` waits for them."""
-        packed = pack_rows(x_own.detach(), self.places)
+        packed = pack_rows(x_own.detach(), self._beside(self.places, x_own))
         return self.comm.iall_to_all(packed, self.give, self.need, phase="pull")
 
     def take(self, request: Request) -> Tensor:
         """y[k] = x[ids[k]] of a `post`. [m, w]."""
-        return pack_rows(request.wait(), self.index)
+        came = request.wait()
+        return pack_rows(came, self._beside(self.index, came))
 
-    def predict(self, width: int, backward: bool = False) -> Volume:
-        """What this rank receives: the plan and one call of `rows`."""
-        return fetch_volume(self.need, self.give, self.comm.rank, width, backward)
+    @staticmethod
+    def _beside(index: Tensor, x: Tensor) -> Tensor:
+        """The index where x is. Plans lie on the CPU; a dry run's x is nowhere, its sizes are real."""
+        return index if x.is_meta else index.to(x.device)
+
+    def back(self, dy: Tensor, rows: int) -> Tensor:
+        """The gradient of x_own, `rows` of them, from that of what `take` gave. [m, w] → [n_own, w]."""
+        came = dy.new_zeros(sum(self.need), dy.shape[1])
+        came.index_add_(0, self.index.to(dy.device), dy)  # dry, dy has no numbers
+        return self.home(came, rows)
+
+    def home(self, dy: Tensor, rows: int) -> Tensor:
+        """Gradients of the rows as they came, sent to their owners and added up there."""
+        came = self.comm.all_to_all(dy, self.need, self.give, phase="back")
+        dx = came.new_zeros(rows, came.shape[1])
+        # Rank by rank: within one rank's rows no place occurs twice, and the order of the sum is fixed.
+        places_of = self._beside(self.places, dy).split(self.give)
+        for places, part in zip(places_of, came.split(self.give), strict=True):
+            add_rows_(dx, places, part)
+        return dx
 
 
 def fetch(x_own: Tensor, ids: Tensor, owners: Owners, comm: Communicator) -> Tensor:
@@ -150,43 +168,15 @@ def fetch(x_own: Tensor, ids: Tensor, owners: Owners, comm: Communicator) -> Ten
     return Fetch(comm, owners, ids).rows(x_own)
 
 
-def fetch_volume(
-    need: Sequence[int], give: Sequence[int], rank: int, width: int, backward: bool = False
-) -> Volume:
-    """What `rank` receives in a fetch of `width` columns, from how many distinct rows go where.
-
-        ask   Σ over p ≠ rank of 1 + give(p)    a count and the ids that p wants
-        pull  Σ over p ≠ rank of need(p) · w
-        back  Σ over p ≠ rank of give(p) · w    where a gradient is wanted
-
-    >>> fetch_volume([5, 2, 0], [5, 1, 3], rank=0, width=10, backward=True).words
-    {'ask': 6, 'pull': 20, 'back': 40}
-    """
-    others = [p for p in range(len(need)) if p != rank]
-    volume = Volume()
-    volume.count("ask", [1] * len(others))
-    volume.count("ask", [give[p] for p in others])
-    volume.count("pull", [need[p] * width for p in others])
-    if backward:
-        volume.count("back", [give[p] * width for p in others])
-    return volume
-
-
 class _Pull(Function):
     """Rows of x_own to those who asked for them; backward the same way back."""
 
     @staticmethod
     def forward(ctx: Any, x_own: Tensor, plan: Fetch) -> Tensor:
         ctx.plan, ctx.rows = plan, x_own.shape[0]
-        packed = pack_rows(x_own.detach(), plan.places)
+        packed = pack_rows(x_own.detach(), plan._beside(plan.places, x_own))
         return plan.comm.all_to_all(packed, plan.give, plan.need, phase="pull")
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        plan, dy = ctx.plan, grads[0].contiguous()
-        came = plan.comm.all_to_all(dy, plan.need, plan.give, phase="back")
-        dx = came.new_zeros(ctx.rows, came.shape[1])
-        # Rank by rank: within one rank's rows no place occurs twice, and the order of the sum is fixed.
-        for places, rows in zip(plan.places.split(plan.give), came.split(plan.give), strict=True):
-            add_rows_(dx, places, rows)
-        return dx, None
+        return ctx.plan.home(grads[0].contiguous(), ctx.rows), None

@@ -1,41 +1,60 @@
-"""What every rank of a grid would move, counted from the whole graph: no ranks, no plan.
+"""What every rank of a grid would move, from block sizes or the whole graph: no ranks, no plan.
 
-`DistributedGraph.predict` tells it of a plan that is built; this one tells it beforehand, for any grid, in a
-few sorts of the arcs.
+`Operator.foretell` tells it of a plan that is built; this one tells it beforehand, for any grid: the same
+code runs on a plan that has sizes and nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from ..comm import Dry, Ledger
 from ..graph import Graph
+from ..kernels import CSR
+from ..partition.grids import crossings
 from .blocks import Blocks
-from .volume import Line, Volume, dense_lines, propagation
+from .exchange import Exchange
+from .operator import Operator
+from .propagate import FeatureLine, Plan
+from .volume import Volume
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a rank reads of the others along an axis, and they of it, in rows; without itself."""
+
+    need: list[int]
+    give: list[int]
+
+
+def dense_lines(blocks: Blocks, rank: int) -> tuple[Line, Line]:
+    """(row, inner) of the dense exchange: everybody reads everything."""
+    grid = blocks.grid
+    i, k, _ = grid.place(rank)
+
+    def size(a: int, b: int) -> int:
+        begin, end = blocks.union(a, b)
+        return end - begin
+
+    own = size(i, k)
+    row = [size(j, k) for j in range(grid.row) if j != i]
+    inner = [size(i, j) for j in range(grid.inner) if j != k]
+    return Line(row, [own] * len(row)), Line(inner, [own] * len(inner))
 
 
 def sparse_lines(graph: Graph, blocks: Blocks) -> list[tuple[Line, Line]]:
     """(row, inner) of every rank, for the sparse exchange.
 
-    read[i, j, k]    columns of U(j,k) that slab i reads       row    need read[i, ·, k]   give read[·, i, k]
-    wrote[k', i, k]  rows of U(i,k) that inner slab k' writes  inner  need wrote[k, i, ·]  give wrote[·, i, k]
+    row    need read[i, ·, k]   give read[·, i, k]       (`weft.partition.grids.crossings`)
+    inner  need wrote[k, i, ·]  give wrote[·, i, k]
     """
     grid = blocks.grid
     r, k = grid.row, grid.inner
-    union = blocks.parts // grid.feature
-    slab, inner = union // k, union % k
-    rows, columns = graph.rows, graph.indices.long()
-
-    def count(thing: Tensor, other: Tensor, span: int) -> Tensor:
-        """[span, r·k]: by (other, union of thing), how many distinct things."""
-        pairs = torch.unique(thing * span + other)
-        thing, other = pairs // span, pairs % span
-        return torch.bincount(other * (r * k) + union[thing], minlength=span * r * k).view(span, r, k)
-
-    across = slab[rows] != slab[columns]
-    read = count(columns[across], slab[rows[across]], r)
-    across = inner[rows] != inner[columns]
-    wrote = count(rows[across], inner[columns[across]], k)  # [k', i, k]
+    read, wrote = crossings(graph, blocks.parts // grid.feature, (r, k))
     lines = []
     for rank in range(grid.size):
         i, at, _ = grid.place(rank)
@@ -49,6 +68,49 @@ def sparse_lines(graph: Graph, blocks: Blocks) -> list[tuple[Line, Line]]:
     return lines
 
 
+def planned(
+    blocks: Blocks, rank: int, row: Line, inner: Line, arcs: Sequence[int] = ()
+) -> tuple[Operator, Dry]:
+    """(A, a communicator to open a ledger on) of a rank that need not exist, from sizes alone.
+
+    arcs   entries of each A_j, where numbers per arc travel
+
+    A has no values: they stay where they are, and the fused attention takes a pattern.
+    """
+    grid = blocks.grid
+    i, k, f = grid.place(rank)
+    feature = Dry.alone(f, grid.feature, "feature")
+
+    def line(axis: str, place: int, sizes: list[int], rows: Line) -> Exchange:
+        whole = Exchange(Dry.alone(place, len(sizes), axis, beside=feature), sizes)
+        own = sizes[place]
+        whole.need_sizes = [*rows.need[:place], own, *rows.need[place:]]
+        whole.give_sizes = [*rows.give[:place], own, *rows.give[place:]]
+        whole.give = [torch.empty(n, dtype=torch.int64, device="meta") for n in whole.give_sizes]
+        return whole
+
+    def sizes(unions: list[tuple[int, int]]) -> list[int]:
+        return [end - begin for begin, end in unions]
+
+    along_row = line("row", i, sizes([blocks.union(j, k) for j in range(grid.row)]), row)
+    along_inner = line("inner", k, sizes([blocks.union(i, j) for j in range(grid.inner)]), inner)
+    total = sum(along_inner.need_sizes)
+    counts = list(arcs) or [0] * grid.row
+    index = torch.int32 if blocks.order.numel() < 2**31 else torch.int64
+    matrices: list[CSR] = [
+        CSR.blank((total, columns), count, index=index)
+        for columns, count in zip(along_row.need_sizes, counts, strict=True)
+    ]
+    names = [torch.empty(columns, dtype=index, device="meta") for columns in along_row.need_sizes]
+    rows_of_line = [blocks.sizes[peer] for peer in grid.peers(rank, "feature")]
+    plan = Plan(
+        FeatureLine(feature, rows_of_line), along_row, along_inner, list(matrices), names,
+        torch.empty(total, dtype=torch.int64, device="meta"),
+    )  # fmt: skip
+    own = torch.empty(blocks.sizes[rank], dtype=torch.int64, device="meta")
+    return Operator.planned(plan, own), feature
+
+
 def foretell(graph: Graph, blocks: Blocks, width: int, exchange: str = "sparse") -> list[Volume]:
     """What each rank receives for one propagation of `width` columns, forward and backward.
 
@@ -58,8 +120,31 @@ def foretell(graph: Graph, blocks: Blocks, width: int, exchange: str = "sparse")
     >>> [volume.words for volume in volumes]
     [{'gather': 9, 'reduce': 8}, {'gather': 8, 'reduce': 9}]
     """
-    if exchange == "sparse":
-        lines = sparse_lines(graph, blocks)
+    ranks = range(blocks.grid.size)
+    sparse = exchange == "sparse"
+    lines = sparse_lines(graph, blocks) if sparse else [dense_lines(blocks, rank) for rank in ranks]
+    return [foretell_rank(blocks, rank, width, *lines[rank]) for rank in ranks]
+
+
+def foretell_rank(
+    blocks: Blocks, rank: int, width: int, row: Line, inner: Line, arcs: Sequence[int] = (),
+    work: Callable[[Operator, Tensor, Ledger], object] | None = None,
+) -> Volume:  # fmt: skip
+    """What `rank` receives in one propagation of `width` columns, forward and backward, or in `work`.
+
+    `work(A, h, books)` opens the ledger `books` around what counts.
+
+    >>> from .grid import Grid
+    >>> blocks = Blocks.even(12, Grid(4))
+    >>> foretell_rank(blocks, 0, 5, *dense_lines(blocks, 0)).words  # n·w·(P − 1)/P, there and back
+    {'gather': 45, 'reduce': 45}
+    """
+    A, comm = planned(blocks, rank, row, inner, arcs)
+    h = torch.empty(A.rows.numel(), width, device="meta", requires_grad=True)
+    books = Ledger(comm)
+    if work is not None:
+        work(A, h, books)
     else:
-        lines = [dense_lines(blocks, rank) for rank in range(blocks.grid.size)]
-    return [propagation(blocks, rank, width, *both) for rank, both in enumerate(lines)]
+        with books:
+            (A @ h).backward(torch.empty_like(h))
+    return Volume.of(books)

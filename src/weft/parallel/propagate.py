@@ -14,7 +14,8 @@ Dense: R = |I_i| and C_j = |U(j,k)|. Sparse: only rows that A(i,k) writes and co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,30 +23,37 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..comm.ledger import Traffic, all_gather
+from ..errors import UserError
 from ..kernels import CSR
 from ..kernels.function import Function
-from ..kernels.memory import empty
 from ..kernels.spmm import extremum, extremum_backward, multiply
-from .blocks import Blocks, even_sizes, starts
+from ..memory import empty
+from .blocks import even_sizes, starts
 from .exchange import Exchange
 
+Wrap = Callable[[Communicator], Communicator]
+"""A line's communicator → one of the same ranks that counts and does not move."""
 
-class Columns:
+
+class FeatureLine:
     """Complete rows of one rank ↔ a block of columns of the whole line, along the feature axis.
 
     split  h_own [|V(i,k,f)|, w]  →  x [|U(i,k)|, |C_f|]
     join   the way back; each is the other's transpose, so it is also its backward
     """
 
-    def __init__(self, comm: Communicator, blocks: Blocks, rank: int):
-        self.comm, self.blocks = comm, blocks
-        self.rows = [blocks.sizes[peer] for peer in blocks.grid.peers(rank, "feature")]
+    def __init__(self, comm: Communicator, rows: Sequence[int]):
+        """`rows`: how many of each rank of the line."""
+        self.comm, self.rows = comm, list(rows)
+
+    def columns(self, width: int) -> list[int]:
+        """Sizes of the blocks C_f; some are empty where width < ranks of the line."""
+        return even_sizes(width, self.comm.size)
 
     def split(self, h: Tensor) -> Tensor:
         if self.comm.size == 1:
             return h
-        own, mine = h.shape[0], self.blocks.columns(h.shape[1])
+        own, mine = h.shape[0], self.columns(h.shape[1])
         width = mine[self.comm.rank]
         send = torch.cat([part.reshape(-1) for part in h.split(mine, dim=1)])
         out = empty(sum(self.rows), width, like=h)
@@ -57,7 +65,7 @@ class Columns:
     def join(self, x: Tensor, width: int) -> Tensor:
         if self.comm.size == 1:
             return x
-        own, columns = self.rows[self.comm.rank], self.blocks.columns(width)
+        own, columns = self.rows[self.comm.rank], self.columns(width)
         got = self.comm.all_to_all(
             x.reshape(-1), [r * x.shape[1] for r in self.rows], [own * c for c in columns], phase="join"
         )
@@ -79,9 +87,12 @@ class Columns:
         begin = sum(self.rows[: self.comm.rank])
         return x[begin : begin + self.rows[self.comm.rank]].clone()
 
+    def dry(self, wrap: Wrap) -> FeatureLine:
+        return FeatureLine(wrap(self.comm), self.rows)
+
     def first(self, width: int) -> int:
         """Where this rank's columns C_f begin."""
-        return starts(self.blocks.columns(width))[self.comm.rank]
+        return starts(self.columns(width))[self.comm.rank]
 
 
 class Sliced:
@@ -95,7 +106,7 @@ class Sliced:
     def __init__(self, a: CSR, comm: Communicator):
         self.comm, self.shape = comm, a.shape
         self.rows = even_sizes(a.shape[0], comm.size)
-        ends = a.indptr[torch.tensor([0, *self.rows]).cumsum(0)]
+        ends = a.indptr[torch.tensor([0, *self.rows], device=a.indptr.device).cumsum(0)]
         self.sizes = ends.diff().tolist()
         first = sum(self.rows[: comm.rank])
         begin, end = int(ends[comm.rank]), int(ends[comm.rank + 1])
@@ -113,25 +124,30 @@ class Sliced:
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return CSR(indptr, indices, values, self.shape)
 
-    def traffic(self) -> list[Traffic]:
-        """What `whole` moves to this rank."""
-        arrays = [self.rows, self.sizes, *([] if self.values is None else [self.sizes])]
-        return [all_gather(sizes, self.comm.rank) for sizes in arrays]
+    def dry(self, wrap: Wrap) -> Sliced:
+        """The same sizes without numbers, on a line that counts."""
+        out = copy.copy(self)
+        out.comm = wrap(self.comm)
+        out.counts, out.indices = self.counts.to("meta"), self.indices.to("meta")
+        out.values = None if self.values is None else self.values.to("meta")
+        return out
 
 
 @dataclass
 class Plan:
-    """What one rank needs to multiply with its share of A; built once (`distributed.build`)."""
+    """What one rank needs to multiply with its share of A; built once (`Operator.build`)."""
 
-    columns: Columns
+    feature: FeatureLine
     row: Exchange
     inner: Exchange
     matrices: list[CSR | Sliced]
     """A_j for every slab j: [R, C_j]."""
-    names: list[Tensor]
-    """The vertices that A_j's columns stand for, for the winners of max and min."""
+    names: list[Tensor] | None
+    """The vertices that A_j's columns stand for; None of a single A whose columns nobody else has."""
     row_names: Tensor
     """The vertices that the rows of T stand for, [R]."""
+    mean: bool = False
+    """Whether a row's sum is divided by its number of entries; of a single A."""
 
     @property
     def pieces(self) -> list[int]:
@@ -143,30 +159,67 @@ class Plan:
         a = self.matrices[j]
         return a.whole() if isinstance(a, Sliced) else a
 
+    def blocks(self) -> list[CSR]:
+        """Every A_j."""
+        return [self.matrix(j) for j in range(len(self.matrices))]
+
+    @property
+    def arcs(self) -> list[int]:
+        """Entries of each A_j, all slices of it."""
+        return [sum(a.sizes) if isinstance(a, Sliced) else a.arcs for a in self.matrices]
+
+    def names_of(self, j: int) -> Tensor:
+        """The vertices that A_j's columns stand for, [C_j] int64."""
+        if self.names is None:
+            return torch.arange(self.matrices[j].shape[1], device=self.row_names.device)
+        return self.names[j].long()
+
+    def to(self, device: torch.device | str) -> Plan:
+        """The same plan on another device: no tensor of it stays behind."""
+        if any(isinstance(a, Sliced) for a in self.matrices):
+            raise UserError("--move-adjacency is for --device cpu. Leave one of the two out.")
+        names = None if self.names is None else [t.to(device) for t in self.names]
+        matrices: list[CSR | Sliced] = [a.to(device) for a in self.blocks()]
+        return Plan(
+            self.feature, self.row.to(device), self.inner.to(device), matrices, names,
+            self.row_names.to(device), self.mean,
+        )  # fmt: skip
+
+    def dry(self, wrap: Wrap) -> Plan:
+        """The same sizes with no numbers in them, on lines that count what would move."""
+        return Plan(
+            self.feature.dry(wrap), self.row.dry(wrap), self.inner.dry(wrap),
+            [a.dry(wrap) if isinstance(a, Sliced) else blank(a) for a in self.matrices],
+            None if self.names is None else [names.to("meta") for names in self.names],
+            self.row_names.to("meta"), self.mean,
+        )  # fmt: skip
+
     def forward(self, h: Tensor) -> Tensor:
         """y_own = (A h)_own."""
-        x = self.columns.split(h)
+        x = self.feature.split(h)
         total: Tensor | None = None
         for j, block in self.row.gather(x):
             a = self.matrix(j)
             if total is None:
-                total = multiply(a, block, a.values)
+                total = multiply(a, block, a.values, self.mean)
             else:
                 multiply(a, block, a.values, out=total, accumulate=True)
         assert total is not None
         y = self.inner.reduce(self.piece_of(total))
-        return self.columns.join(y, h.shape[1])
+        return self.feature.join(y, h.shape[1])
 
     def backward(self, dy: Tensor) -> Tensor:
         """dh_own = (Aᵀ dy)_own."""
-        g = self.whole(self.columns.split(dy))
+        g = self.whole(self.feature.split(dy))
+        if self.mean:
+            g = g / self.matrix(0).counts.clamp(min=1)[:, None].to(g)
 
         def partial(j: int) -> Tensor:
             t = self.matrix(j).T
             return multiply(t, g, t.values)
 
         dx = self.row.reduce(partial)
-        return self.columns.join(dx, dy.shape[1])
+        return self.feature.join(dx, dy.shape[1])
 
     def piece_of(self, total: Tensor) -> Any:
         """T's rows for rank p of the inner line; the own ones as memory that may be written and returned."""
@@ -175,7 +228,7 @@ class Plan:
         def partial(p: int) -> Tensor:
             if len(parts) == 1:
                 return total
-            return copy(parts[p]) if p == self.inner.comm.rank else parts[p]
+            return cloned(parts[p]) if p == self.inner.comm.rank else parts[p]
 
         return partial
 
@@ -191,8 +244,8 @@ class Plan:
 
     def forward_extremum(self, h: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
         """(y_own, winners): the largest or smallest neighbour, and who it was, [|U(i,k)|, |C_f|]."""
-        y, winner = self.best(self.columns.split(h), None, largest)
-        return self.columns.join(y, h.shape[1]), winner
+        y, winner = self.best(self.feature.split(h), None, largest)
+        return self.feature.join(y, h.shape[1]), winner
 
     def best(self, x: Tensor, values: Sequence[Tensor] | None, largest: bool) -> tuple[Tensor, Tensor]:
         """(y, winners) of U(i,k) and C_f; `values` per A_j stand in for A's own."""
@@ -200,36 +253,44 @@ class Plan:
         for j, block in self.row.gather(x):
             a = self.matrix(j)
             y, arg = extremum(a, block, a.values if values is None else values[j], largest)
-            # -1, where the row is empty, stays; else the local column becomes the vertex it stands for.
-            names = self.names[j]
-            named = torch.where(arg < 0, arg, names[arg.clamp(min=0).long()]) if names.numel() else arg
+            if self.names is not None and self.names[j].numel():
+                # -1, where the row is empty, stays; else the column becomes the vertex it stands for.
+                names = self.names[j].to(arg.device)  # dry, nobody knows who won
+                arg = torch.where(arg < 0, arg, names[arg.clamp(min=0).long()])
             if best is None:
-                best = y, named
+                best = y, arg
             else:
-                _take_better(best, None, (y, named), largest)
+                _take_better(best, None, (y, arg), largest)
         assert best is not None
+        if self.inner.comm.size == 1:
+            return best
         found, winners = (t.split(self.pieces) for t in best)
         me = self.inner.comm.rank
         y, winner = self.inner.merge(
-            lambda p: (copy(found[p]), copy(winners[p])) if p == me else (found[p], winners[p]),
+            lambda p: (cloned(found[p]), cloned(winners[p])) if p == me else (found[p], winners[p]),
             lambda own, at, incoming: _take_better(own, at, incoming, largest),
         )
         return y, winner
 
     def backward_extremum(self, dy: Tensor, winner: Tensor) -> Tensor:
-        g = self.whole(self.columns.split(dy))
+        g = self.whole(self.feature.split(dy))
         arg = self.whole(winner)
 
         def partial(j: int) -> Tensor:
             t = self.matrix(j).T
-            return extremum_backward(t, g, arg, t.values, self.names[j])
+            return extremum_backward(t, g, arg, t.values, None if self.names is None else self.names[j])
 
         dx = self.row.reduce(partial)
-        return self.columns.join(dx, dy.shape[1])
+        return self.feature.join(dx, dy.shape[1])
 
 
-def copy(x: Tensor) -> Tensor:
+def cloned(x: Tensor) -> Tensor:
     return empty(*x.shape, like=x).copy_(x)
+
+
+def blank(a: CSR) -> CSR:
+    """A matrix of this size and type whose numbers nobody made."""
+    return CSR.blank(a.shape, a.arcs, None if a.values is None else a.values.dtype, a.indices.dtype)
 
 
 def _take_better(

@@ -38,9 +38,10 @@ def read_arcs(source: Source, vertices: Tensor) -> Arcs:
         begins = source.indptr[vertices]
         counts = source.indptr[vertices + 1] - begins
         skip = torch.repeat_interleave(begins - (counts.cumsum(0) - counts), counts)
-        at = torch.arange(int(counts.sum())) + skip
+        at = torch.arange(int(counts.sum()), device=counts.device) + skip
         indices, weights = source.indices[at], None if source.weights is None else source.weights[at]
-    return Arcs(torch.repeat_interleave(torch.arange(vertices.numel()), counts), indices.long(), weights)
+    row = torch.arange(vertices.numel(), device=counts.device)
+    return Arcs(torch.repeat_interleave(row, counts), indices.long(), weights)
 
 
 def count_arcs(source: Source, first: int, last: int) -> int:
@@ -70,13 +71,14 @@ def _row_sums(arcs: Arcs, rows: int) -> Tensor:
     """Float64 sums: a hub's thousands of terms then cost no digits."""
     if arcs.value is None:
         return torch.bincount(arcs.row, minlength=rows).double()
-    return torch.zeros(rows, dtype=torch.float64).index_add_(0, arcs.row, arcs.value.double())
+    total = torch.zeros(rows, dtype=torch.float64, device=arcs.row.device)
+    return total.index_add_(0, arcs.row, arcs.value.double())
 
 
 def with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
     """The loop (v, v) of weight 1 added to the rows that have none, each at its place in the row."""
     n_rows = vertices.numel()
-    has = torch.zeros(n_rows, dtype=torch.bool)
+    has = torch.zeros(n_rows, dtype=torch.bool, device=vertices.device)
     has[arcs.row[arcs.vertex == vertices[arcs.row]]] = True
     lacking = (~has).nonzero().ravel()
     row = torch.cat([arcs.row, lacking])

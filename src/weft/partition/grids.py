@@ -94,6 +94,31 @@ def spread_features(parts: Tensor, count: int, feature: int) -> Tensor:
     return torch.from_numpy(out)
 
 
+def crossings(
+    graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(read, wrote): how many rows cross between the slabs of row × inner in one propagation.
+
+    read[i, j, k]    columns of part (j, k) that an arc of slab i ≠ j reads             [row, row, inner]
+    wrote[k', i, k]  rows of part (i, k) into which an arc of inner slab k' ≠ k writes  [inner, row, inner]
+    """
+    place = np.asarray(parts)
+    rows, columns = rows_and_columns(graph)
+    slab, inner = place // shape[1], place % shape[1]
+
+    def count(vertex: np.ndarray, other: np.ndarray, span: int) -> np.ndarray:
+        vertex, other = distinct(vertex, other, span)
+        found = np.bincount(
+            other * (shape[0] * shape[1]) + place[vertex], minlength=span * shape[0] * shape[1]
+        )
+        return found.reshape(span, *shape)
+
+    across = slab[rows] != slab[columns]
+    read = count(columns[across], slab[rows][across], shape[0])
+    across = inner[rows] != inner[columns]
+    return read, count(rows[across], inner[columns][across], shape[1])
+
+
 def line_volumes(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int]) -> tuple[int, int]:
     """(gather, reduce): rows that move along row and along inner in one propagation.
 
@@ -101,14 +126,8 @@ def line_volumes(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int
     >>> line_volumes(g, torch.tensor([0, 1, 2, 3]), (2, 2))   # 2 and 3 read across slabs, 1 within its own
     (2, 1)
     """
-    place = np.asarray(parts)
-    rows, columns = rows_and_columns(graph)
-    slab, inner = place // shape[1], place % shape[1]
-    across = slab[rows] != slab[columns]
-    gather = distinct(columns[across], slab[rows][across], shape[0])[0]
-    across = inner[rows] != inner[columns]
-    reduce = distinct(rows[across], inner[columns][across], shape[1])[0]
-    return len(gather), len(reduce)
+    read, wrote = crossings(graph, parts, shape)
+    return int(read.sum()), int(wrote.sum())
 
 
 def block_imbalance(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int]) -> float:

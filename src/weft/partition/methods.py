@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError, unknown
+from ..errors import UserError, unknown, unread
 from ..graph import Graph
 from ..kernels.sampling import ALL
 from . import simple
@@ -20,16 +20,36 @@ from .hypergraph import Hypergraph, choose_preset, load_library
 from .metis import metis
 from .stochastic import Sampler, stochastic_hypergraph, uniform_batches
 
+
+@dataclass(frozen=True)
+class Method:
+    """A way of cutting."""
+
+    text: str
+    """What it does."""
+    reads: frozenset[str] = frozenset()
+    """The fields of `PartitionOptions` that change its parts."""
+
+
+_LIBRARY = frozenset({"seed", "epsilon", "preset", "threads"})
+_SAMPLES = frozenset({"theta", "delta", "batch_size", "fanouts", "batches", "sampler"})
 METHODS = {
-    "block": "the vertices in their order, in even blocks",
-    "random": "even blocks of a random order",
-    "hash": "by a hash of the vertex: no table is needed",
-    "metis": "few arcs between the parts: METIS on the symmetrised graph",
-    "hypergraph": "few rows to move, exactly counted: Mt-KaHyPar on the column-net hypergraph",
-    "stochastic": "few rows to move for a random mini-batch: the merged hypergraph of sampled batches",
-    "auto": "hypergraph, metis or random, by the size of the graph and the number of parts",
+    "block": Method("the vertices in their order, in even blocks"),
+    "random": Method("even blocks of a random order", frozenset({"seed"})),
+    "hash": Method("by a hash of the vertex: no table is needed", frozenset({"seed"})),
+    "metis": Method(
+        "few arcs between the parts: METIS on the symmetrised graph", frozenset({"seed", "epsilon"})
+    ),
+    "hypergraph": Method(
+        "few rows to move, exactly counted: Mt-KaHyPar on the column-net hypergraph", _LIBRARY
+    ),
+    "stochastic": Method(
+        "few rows to move for a random mini-batch: the merged hypergraph of sampled batches",
+        _LIBRARY | _SAMPLES,
+    ),
+    "auto": Method("hypergraph, metis or random, by the size of the graph and the number of parts", _LIBRARY),
 }
-"""Method → what it does."""
+"""Name → what it does, and what it reads."""
 
 _HYPERGRAPH_PINS, _METIS_ARCS = 20_000_000, 500_000_000
 """Up to these sizes `auto` takes the one, then the other: minutes, not hours, of one core."""
@@ -65,6 +85,33 @@ class PartitionOptions:
     def tell(self, line: str) -> None:
         if self.say is not None:
             self.say(line)
+
+
+def readers(option: str) -> list[str]:
+    """The methods that read one of `PartitionOptions`.
+
+    >>> readers("epsilon")
+    ['metis', 'hypergraph', 'stochastic', 'auto']
+    """
+    return [name for name, method in METHODS.items() if option in method.reads]
+
+
+def check_read(methods: Sequence[str], options: Iterable[str]) -> None:
+    """Refuse options that none of the methods reads.
+
+    >>> check_read(["random", "metis"], ["epsilon"])
+    >>> check_read(["random"], ["batches"])
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: method random does not read batches, stochastic does. Leave out --batches, ...
+    """
+    for method in methods:
+        if method not in METHODS:
+            raise unknown("partition method", method, METHODS)
+    for option in options:
+        reading = readers(option)
+        if not set(methods) & set(reading):
+            raise unread("method", methods, option, reading)
 
 
 def check_method(method: str, parts: int, n: int, options: PartitionOptions | None = None) -> None:
@@ -120,7 +167,7 @@ def partition_graph(
         method = pick(graph, parts)
         options.tell(f"auto: {method}")
     if parts == 1:
-        return torch.zeros(n, dtype=torch.int64)
+        return torch.zeros(n, dtype=torch.int64, device="cpu")
     if method == "block":
         return torch.from_numpy(simple.block(n, parts))
     if method == "random":

@@ -36,7 +36,7 @@ def order_within(graph: Graph, parts: Tensor, how: str, seed: int = 0, say: Say 
         raise unknown("order", how, ORDERS)
     n = graph.num_nodes
     if how == "none":
-        return torch.arange(n)
+        return torch.arange(n, device="cpu")
     rows, columns = rows_and_columns(graph)
     if how == "degree":
         order = np.argsort(-np.bincount(columns, minlength=n), kind="stable")

@@ -1,19 +1,22 @@
 """From a graph and a config to trained weights."""
 
 from .config import DataConfig, LinkConfig, RunConfig, TrainConfig
-from .link import LinkTrainer
+from .result import Result
 from .run import RunFolder
-from .tasks import make_trainer
-from .trainer import Result, Trainer
+from .task import Step, Task
+from .tasks import TASKS, TaskEntry
+from .trainer import Trainer
 
 __all__ = [
+    "TASKS",
     "DataConfig",
     "LinkConfig",
-    "LinkTrainer",
     "Result",
     "RunConfig",
     "RunFolder",
+    "Step",
+    "Task",
+    "TaskEntry",
     "TrainConfig",
     "Trainer",
-    "make_trainer",
 ]

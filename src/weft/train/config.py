@@ -10,18 +10,34 @@ import math
 import textwrap
 import tomllib
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError, unknown
+from ..errors import NoSetting, UserError, unknown, unread
 from ..graph.readers.files import PARSING
-from ..nn import ModelConfig
+from ..nn import MODELS, Entry, ModelConfig
+from ..nn.registry import option_defaults
+from ..partition.methods import readers as methods_that_read
+
+
+class Section:
+    """Settings by name: one that is not there is refused, with the close match."""
+
+    if not TYPE_CHECKING:  # a type checker knows the fields better
+
+        def __setattr__(self, name, value):
+            if name not in self.__dataclass_fields__:
+                where = "config" if type(self) is RunConfig else type(self).__name__[: -len("Config")].lower()
+                known = [f"{where}.{f.name}" for f in dataclasses.fields(self) if f.init]
+                raise NoSetting(str(unknown("setting", f"{where}.{name}", known)))
+            object.__setattr__(self, name, value)
 
 
 @dataclass
-class DataConfig:
+class DataConfig(Section):
     graph: str = "sbm"
     """The graph: a generator (sbm:nodes=20000,classes=8), a data set (cora), a file or a .weft store."""
     data: str = ""
@@ -35,7 +51,7 @@ class DataConfig:
 
 
 @dataclass
-class TrainConfig:
+class TrainConfig(Section):
     task: str = "node"
     """What is learned: node (classes of vertices) or link (which pairs are links)."""
     epochs: int = 200
@@ -68,6 +84,8 @@ class TrainConfig:
     """float32 or float64."""
     threads: int = 0
     """Threads; 0 takes as many as torch does, the machine's cores."""
+    device: str = "cpu"
+    """Where tensors lie: cpu, or cuda (written for it and tested on the CPU; never run on a GPU yet)."""
     trace: str = ""
     """Write a Chrome/Perfetto trace of one steady epoch of all ranks into this file (.json)."""
     out: str = ""
@@ -75,7 +93,7 @@ class TrainConfig:
 
 
 @dataclass
-class LinkConfig:
+class LinkConfig(Section):
     decoder: str = "mlp"
     """From the ends' embeddings to a pair's score: dot, or mlp (layers over their elementwise product)."""
     decoder_layers: int = 2
@@ -99,7 +117,7 @@ class LinkConfig:
 
 
 @dataclass
-class ParallelConfig:
+class ParallelConfig(Section):
     ranks: int = 2
     """Ranks (processes) to start; under mpirun, srun or torchrun the ranks that are there."""
     strategy: str = "1d"
@@ -129,7 +147,7 @@ class ParallelConfig:
 
 
 @dataclass
-class BatchConfig:
+class BatchConfig(Section):
     batch_size: int = 0
     """Training vertices (true pairs of --task link) in a step, of all ranks; 0: the whole graph each step."""
     fanouts: str = "25,10"
@@ -145,7 +163,7 @@ class BatchConfig:
 
 
 @dataclass
-class RunConfig:
+class RunConfig(Section):
     """The whole run, a section per field."""
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -154,11 +172,23 @@ class RunConfig:
     link: LinkConfig = field(default_factory=LinkConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    given: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Settings that the user spelled out, as `section.name`: refused where the run does not read them,
+    be they the default or not."""
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
-        """The sections as plain values, ready for TOML or JSON."""
-        return dataclasses.asdict(self)
+        """What the run reads, by section, as plain values ready for TOML or JSON."""
+        found: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+        for setting in fields().values():
+            if unread_by(self, setting) is None:
+                value = setting.of(self)
+                found[setting.section][setting.name] = dict(value) if setting.type is dict else value
+        return {section: table for section, table in found.items() if table}
 
+
+SECTIONS = tuple(f.name for f in dataclasses.fields(RunConfig) if f.init)
+_FLAG = {"model.name": "--model", "data.graph": ""}
+"""Where the flag is not the field's own name; empty: no flag, the graph is a positional argument."""
 
 _WANTED = {
     int: "a whole number", float: "a finite number", bool: "true or false", str: "a text",
@@ -175,11 +205,28 @@ class Field:
     type: type
     default: Any
     help: str
+    readers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(another setting, those of its values with which this one is read); empty: it always is."""
+    defaults: tuple[tuple[str, Any], ...] = ()
+    """(model, default) for an option that single models have."""
 
     @property
     def path(self) -> str:
         """`section.name`, as TOML and `--set` spell it."""
         return f"{self.section}.{self.name}"
+
+    @property
+    def flag(self) -> str:
+        """The option that sets it.
+
+        >>> fields()["train.weight_decay"].flag, fields()["model.name"].flag
+        ('--weight-decay', '--model')
+        """
+        return _FLAG.get(self.path, "--" + self.name.replace("_", "-"))
+
+    def of(self, config: RunConfig) -> Any:
+        """Its value in a config."""
+        return getattr(getattr(config, self.section), self.name)
 
     def convert(self, value: object) -> object:
         """The value in this field's type; a UserError that names it where it does not fit.
@@ -203,9 +250,13 @@ class Field:
 
 
 def _docs(cls: type) -> dict[str, str]:
-    """The text under each field of a dataclass."""
-    with PARSING:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
+    """The text under each field of a dataclass; none where its source is not at hand."""
+    with PARSING:  # `getsource` parses too, and ranks may be threads
+        try:
+            source = textwrap.dedent(inspect.getsource(cls))
+        except (OSError, TypeError):
+            return {}
+        body = ast.parse(source).body[0].body  # type: ignore[attr-defined]
     docs = {}
     for statement, below in pairwise(body):
         match statement, below:
@@ -214,33 +265,141 @@ def _docs(cls: type) -> dict[str, str]:
     return docs
 
 
-@functools.cache
 def fields() -> dict[str, Field]:
-    """Every setting by `section.name`.
+    """Every setting by `section.name`: those of all registered models, too.
 
     >>> fields()["model.hidden"].default
     64
     """
-    found = {}
+    return _fields(tuple(MODELS.items()))
+
+
+@functools.lru_cache(maxsize=4)
+def _fields(models: tuple[tuple[str, Entry], ...]) -> dict[str, Field]:
+    found: dict[str, Field] = {}
     defaults = RunConfig()
-    for section in dataclasses.fields(RunConfig):
-        part = getattr(defaults, section.name)
-        hints, docs = typing.get_type_hints(type(part)), _docs(type(part))
-        for f in dataclasses.fields(part):
-            kind = typing.get_origin(hints[f.name]) or hints[f.name]
-            item = Field(section.name, f.name, kind, getattr(part, f.name), docs[f.name])
-            found[item.path] = item
+    for section in SECTIONS:
+        found |= {item.path: item for item in _of_section(section, getattr(defaults, section))}
+        if section == "model":
+            found |= {item.path: item for item in _of_models(models)}
+    flags: dict[str, Field] = {}
+    for item in found.values():
+        other = flags.setdefault(item.flag, item)
+        if other is not item:
+            raise UserError(f"{item.path} and {other.path} are both {item.flag}. Rename the model's option.")
     return found
 
 
+def _of_section(section: str, part: Any) -> Iterator[Field]:
+    hints, docs = typing.get_type_hints(type(part)), _docs(type(part))
+    for f in dataclasses.fields(part):
+        if f.name == "own":  # options of single models are fields of their own
+            continue
+        kind = typing.get_origin(hints[f.name]) or hints[f.name]
+        yield Field(section, f.name, kind, getattr(part, f.name), docs[f.name], _readers(section, f.name))
+
+
+def _of_models(models: tuple[tuple[str, Entry], ...]) -> Iterator[Field]:
+    """The options of single models; of one that several have, the text of the first."""
+    done = set()
+    for name, entry in models:
+        docs = {} if entry.options is None else _docs(entry.options)
+        for option, kind in entry.kinds().items():
+            if option not in done:
+                done.add(option)
+                defaults = option_defaults(option)
+                text = docs.get(option, f"An option of {name}.")
+                yield Field(
+                    "model", option, kind, defaults[name], text, (("model.name", tuple(defaults)),),
+                    tuple(defaults.items()),
+                )  # fmt: skip
+
+
+def _readers(section: str, name: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if section == "link":
+        mlp = (("link.decoder", ("mlp",)),) if name == "decoder_layers" else ()
+        return (("train.task", ("link",)), *mlp)
+    if section == "data" and name in ("train_share", "val_share"):
+        return (("train.task", ("node",)),)
+    methods = tuple(methods_that_read(name)) if section == "parallel" else ()
+    return (("parallel.partition", methods),) if methods else ()
+
+
+def unread_by(config: RunConfig, setting: Field) -> UserError | None:
+    """Why this run does not read a setting, in the words that refuse it; None where it does."""
+    spelled = setting.path in config.given
+    name = setting.flag if spelled and setting.flag else setting.path
+    for path, readers in setting.readers:
+        chooser = fields()[path]
+        if chooser.of(config) not in readers:
+            return unread(chooser.flag[2:], [chooser.of(config)], setting.name, readers, name)
+    size = config.batch.batch_size
+    if setting.section == "batch" and setting.name != "batch_size" and not size:
+        return UserError(
+            f"{setting.name} is for mini-batches, the whole graph is in every step here. "
+            "Add --batch-size 1000, or leave it out."
+        )
+    if setting.path == "link.pair_batch" and size:
+        return UserError(
+            f"pair_batch is for steps over the whole graph, --batch-size {size} samples. "
+            f"Leave out {name}, or --batch-size."
+        )
+    return None
+
+
+def _foreign(config: RunConfig) -> Iterator[tuple[Field, UserError]]:
+    """Settings that say something although the run does not read them."""
+    for setting in fields().values():
+        error = unread_by(config, setting)
+        if error is None:
+            continue
+        own = setting.section == "model"  # all others are there always
+        if setting.path in config.given or (
+            setting.name in config.model.own if own else setting.of(config) != setting.default
+        ):
+            yield setting, error
+
+
+def refuse_unread(config: RunConfig) -> None:
+    """Refuse an option of another model, task, partitioner, ... than the chosen ones.
+
+    >>> config = RunConfig()
+    >>> update(config, "link.hits", 20)
+    >>> refuse_unread(config)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: task node does not read hits, link does. Leave out --hits, or use --task link.
+    """
+    for _, error in _foreign(config):
+        raise error
+
+
+def forget_unread(config: RunConfig) -> None:
+    """Set back what a saved run read and this use of it does not, unless the user spelled it out now."""
+    for setting, _ in list(_foreign(config)):
+        if setting.path not in config.given:
+            _set_back(config, setting)
+
+
+def _set_back(config: RunConfig, setting: Field) -> None:
+    if setting.defaults:
+        config.model.own = {name: v for name, v in config.model.own.items() if name != setting.name}
+    else:
+        setattr(getattr(config, setting.section), setting.name, setting.default)
+
+
 def update(config: RunConfig, path: str, value: object) -> None:
-    """Set `section.name` (or `section.table.key`) in place.
+    """Set `section.name` (or `section.table.key`) in place, as the user spelled it out.
 
     >>> config = RunConfig()
     >>> update(config, "model.hidden", "256")
-    >>> config.model.hidden
-    256
+    >>> config.model.hidden, config.given
+    (256, {'model.hidden'})
     """
+    config.given.add(_set(config, path, value).path)
+
+
+def _set(config: RunConfig, path: str, value: object) -> Field:
     section, _, rest = path.partition(".")
     name, _, key = rest.partition(".")
     known = fields()
@@ -252,6 +411,17 @@ def update(config: RunConfig, path: str, value: object) -> None:
         getattr(part, name)[key] = _literal(value)
     else:
         setattr(part, name, found.convert(value))
+    return found
+
+
+def load_toml(config: RunConfig, path: Path) -> None:
+    """Set what a TOML file holds. A default in it is as good as left out: files of old runs hold them all."""
+    settings = read_toml(path)
+    model = settings.get("model.name", config.model.name)
+    for name, value in settings.items():
+        found = _set(config, name, value)
+        if found.defaults and config.model.own[found.name] == dict(found.defaults).get(model, found.default):
+            _set_back(config, found)
 
 
 def _literal(value: object) -> object:
@@ -274,7 +444,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read {path}: {error.strerror}. Check the file.") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path} is not TOML: {str(error).rstrip('.')}. Correct it.") from None
-    sections = [f.name for f in dataclasses.fields(RunConfig)]
+    sections = SECTIONS
     settings: dict[str, Any] = {}
     for section, table in tables.items():
         if section == "graph" and isinstance(table, str):
@@ -290,7 +460,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(config: RunConfig) -> str:
-    """The config as a TOML text that `weft train` reads back.
+    """What the run reads as a TOML text, which repeats it: `weft train` reads it back.
 
     >>> print(to_toml(RunConfig()).splitlines()[1])
     graph = "sbm"

@@ -66,6 +66,11 @@ class Schedule:
         self._scheduler: Any = None
         self._watches = config.scheduler == "plateau"
         if config.scheduler == "none":
+            if config.scheduler_options:
+                raise UserError(
+                    f"scheduler none does not read scheduler_options, {config.scheduler_options} were given. "
+                    "Leave them out, or use --scheduler step."
+                )
             return
         if config.scheduler not in _SCHEDULES:
             raise unknown("scheduler", config.scheduler, ["none", *_SCHEDULES])

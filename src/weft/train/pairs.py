@@ -16,7 +16,7 @@ from ..errors import UserError, unknown
 from ..graph import NonArcs
 from ..kernels import Stream, draw, shuffled
 from ..kernels.dropout import philox
-from ..parallel import DistributedGraph
+from ..parallel import Rows
 from ..parallel.source import Arcs, Source, read_arcs, with_loops
 
 NEGATIVES = ("non-edges", "random")
@@ -44,7 +44,7 @@ class Batch:
 
     @property
     def labels(self) -> Tensor:
-        return (torch.arange(self.u.numel()) < self.true).double()
+        return (torch.arange(self.u.numel(), device=self.u.device) < self.true).double()
 
     @property
     def shares(self) -> Tensor:
@@ -52,7 +52,7 @@ class Batch:
         false = self.u.numel() - self.true
         return torch.cat(
             [
-                torch.full((count,), 1 / max(1, of), dtype=torch.float64)
+                torch.full((count,), 1 / max(1, of), dtype=torch.float64, device=self.u.device)
                 for count, of in ((self.true, self.all_true), (false, self.all_false))
             ]
         )
@@ -66,9 +66,9 @@ class TrainingPairs:
 
     >>> from weft.comm.threads import single
     >>> from weft.graph import karate
-    >>> from weft.parallel import Grid
-    >>> A = DistributedGraph.build(karate(), single(), Grid(1))
-    >>> pairs = TrainingPairs(karate(), A, seed=0, size=50)
+    >>> from weft.parallel import Blocks, Grid
+    >>> layout = Rows(single(), Blocks.even(34, Grid(1)))
+    >>> pairs = TrainingPairs(karate(), layout, seed=0, size=50)
     >>> pairs.total, pairs.steps, [pairs.batch(1, s).true for s in range(2)]
     (78, 2, [50, 28])
     """
@@ -76,7 +76,7 @@ class TrainingPairs:
     def __init__(
         self,
         source: Source,
-        A: DistributedGraph,
+        layout: Rows,
         seed: int,
         size: int = 0,
         negatives: str = "non-edges",
@@ -84,33 +84,33 @@ class TrainingPairs:
     ):
         if negatives not in NEGATIVES:
             raise unknown("negatives", negatives, NEGATIVES)
-        self.A, self.seed, self.ratio = A, seed, ratio
-        rows, n = A.rows, A.num_nodes
+        self.layout, self.seed, self.ratio = layout, seed, ratio
+        rows, n = layout.ids, layout.count
         arcs = read_arcs(source, rows)
         target = rows[arcs.row]
-        self.undirected = is_symmetric(A, arcs)
+        self.undirected = is_symmetric(layout, arcs)
         wanted = arcs.vertex != target
         if self.undirected:
             # Of an edge's two arcs one, the lower or the upper end's by turns: blocks get even shares.
             wanted &= (arcs.vertex < target) == ((arcs.vertex + target) % 2 == 0)
         self.u, self.v = arcs.vertex[wanted], target[wanted]
         counts = torch.bincount(arcs.row[wanted], minlength=rows.numel())
-        everybody = A.collect(counts)
+        everybody = layout.collect(counts)
         first = (everybody.cumsum(0) - everybody)[rows]  # pairs of the vertices before, wherever they lie
-        self.names = torch.arange(self.u.numel()) + torch.repeat_interleave(
+        self.names = torch.arange(self.u.numel(), device=rows.device) + torch.repeat_interleave(
             first - (counts.cumsum(0) - counts), counts
         )
         self.total = int(everybody.sum())
         self.size = min(size, self.total) if size else self.total
         self.steps = -(-self.total // max(1, self.size))
         self._lacking = None
-        free = torch.full((rows.numel(),), n)
+        free = torch.full((rows.numel(),), n, device=rows.device)
         if negatives == "non-edges":
             full = with_loops(arcs, rows)
             pointers = torch.bincount(full.row, minlength=rows.numel()).cumsum(0)
             self._lacking = NonArcs(torch.cat([pointers.new_zeros(1), pointers]), full.vertex, n)
             free = self._lacking.free
-        self._free = A.collect(free)
+        self._free = layout.collect(free)
         self._ends = self._free.cumsum(0)
         if self.total and not int(self._ends[-1]):
             raise UserError(
@@ -130,7 +130,7 @@ class TrainingPairs:
             self._order = epoch, ordered.values, ordered.indices
         _, place, order = self._order
         first, last = step * self.size, min((step + 1) * self.size, self.total)
-        begin, end = torch.searchsorted(place, torch.tensor([first, last])).tolist()
+        begin, end = torch.searchsorted(place, torch.tensor([first, last], device=place.device)).tolist()
         true = order[begin:end]
         u, v, names = self._false((last - first) * self.ratio, self.turn(epoch, step))
         return Batch(
@@ -140,11 +140,11 @@ class TrainingPairs:
 
     def _false(self, count: int, turn: int) -> tuple[Tensor, Tensor, Tensor]:
         """Of `count` false pairs those whose target is here: each number in 0..(non-arcs) is one of them."""
-        key, blocks = Stream(self.seed, turn, _FALSE).key, self.A.blocks
-        begin, end = blocks.own(self.A.comm.rank)
+        key, blocks = Stream(self.seed, turn, _FALSE).key, self.layout.blocks
+        begin, end = blocks.own(self.layout.comm.rank)
         found = []
         for start in range(0, count, _CHUNK):
-            index = torch.arange(start, min(start + _CHUNK, count))
+            index = torch.arange(start, min(start + _CHUNK, count), device="cpu")
             number = draw(index, int(self._ends[-1]), key)
             v = torch.searchsorted(self._ends, number, right=True)
             place = blocks.place_of[v]
@@ -155,19 +155,19 @@ class TrainingPairs:
                 u = self._lacking.column(place[mine] - begin, u)
             found.append((u, v, self.total + index[mine]))
         if not found:
-            return (torch.empty(0, dtype=torch.int64),) * 3
+            return (torch.empty(0, dtype=torch.int64, device="cpu"),) * 3
         u, v, names = (torch.cat(parts) for parts in zip(*found, strict=True))
         return u, v, names
 
 
-def is_symmetric(A: DistributedGraph, arcs: Arcs) -> bool:
+def is_symmetric(layout: Rows, arcs: Arcs) -> bool:
     """Whether every arc has its reverse, wherever that lies: one word of every rank.
 
     Arcs upwards add a 62-bit hash of their ends, arcs downwards take it away. What has no partner is left
     over; that it comes to 0 by chance has odds of 1 to 2⁶².
     """
-    target = A.rows[arcs.row]
+    target = layout.ids[arcs.row]
     low, high = torch.minimum(arcs.vertex, target), torch.maximum(arcs.vertex, target)
     a, b, _, _ = philox((low & 0xFFFFFFFF, low >> 32, high & 0xFFFFFFFF, high >> 32), 0x77656674)
     left = ((a & 0x3FFFFFFF) << 32 | b) * (target - arcs.vertex).sign()
-    return int(A.comm.all_reduce(left.sum().view(1), phase="plan")) == 0
+    return int(layout.comm.all_reduce(left.sum().view(1), phase="plan")) == 0

@@ -19,12 +19,11 @@ from ..graph.guard import about
 from ..graph.readers.columns import read_columns
 from ..graph.readers.files import map_array, read_bytes
 from ..nn import Model, build
-from ..parallel import DistributedGraph, choose
 from ..parallel.blocks import even_sizes, starts
-from .config import RunConfig, read_toml, update
-from .link import LinkTrainer, check_link_options, embedding_width
+from .config import RunConfig, load_toml
+from .links import Links, embedding_width
 from .rows import read_rows, write_rows
-from .trainer import assign, check_options, prepare_features
+from .trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ def read_run(path: Path) -> SavedRun:
     if not (path / "config.toml").is_file():
         raise UserError(f"{path} is not a run folder: it has no config.toml. Give one that weft train made.")
     config = RunConfig()
-    for name, value in read_toml(path / "config.toml").items():
-        update(config, name, value)
+    load_toml(config, path / "config.toml")
     try:
         widths = [int(w) for w in json.loads((path / "summary.json").read_text())["widths"]]
         weights = torch.load(path / "weights.pt", weights_only=True)
@@ -94,81 +92,61 @@ def check_fit(run: SavedRun, source: Graph | Store) -> None:
 
 
 def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path) -> list[Path]:
-    """Write `embeddings.npy` [n, hidden] and `classes.npy` by vertex; every rank writes its own rows.
+    """Write `embeddings.npy` [n, hidden] and the task's predictions by vertex; every rank its own rows.
 
-    Classes are [n] int64, or [n, c] bool where vertices have several labels. Where the graph came with
-    vertex ids of its own, `ids.npy` has the id of every row.
+    Of classes these are `classes.npy`. Where the graph came with vertex ids of its own, `ids.npy` has the id
+    of every row.
     """
-    config, options = run.config, run.config.parallel
     model = restore(run, source.num_features)
-    dtype = getattr(torch, config.train.dtype)
-    grid, exchange = choose(options.strategy, comm.size, options.grid, options.replication, options.exchange)
-    blocks = assign(source, grid, options, config.train.seed, comm)
-    graph = DistributedGraph.build(
-        source, comm, grid, model.adjacency, exchange, blocks, dtype, options.overlap, options.move_adjacency
-    )
-    x = graph.read(source, "features")
-    assert x is not None
+    trainer = Trainer(source, run.config, comm, judged=False, model=model)
+    layout = trainer.A.layout
+    model.eval()
     with torch.no_grad():
-        features = prepare_features(x, config.data.feature_norm, comm).to(dtype)
-        embedding, logits = model.embed(graph, features)
-    labels = graph.read(source, "labels")
-    several = labels is not None and labels.dim() == 2
-    classes = logits > 0 if several else logits.argmax(1)
-    files = {"embeddings.npy": embedding, "classes.npy": classes}
-    ids = graph.read(source, "ids")
+        embedding, logits = model.embed(trainer.A, trainer.x)
+    predicted = trainer.task.predictions(logits, source, layout)
+    return _write(source, trainer, {"embeddings.npy": embedding, **predicted}, out)
+
+
+def _write(source: Graph | Store, trainer: Trainer, files: dict[str, Tensor], out: Path) -> list[Path]:
+    """Everybody's rows into one file each, and the vertices' own ids where the graph brought some."""
+    ids = trainer.A.layout.read(source, "ids")
     if ids is not None:
         files["ids.npy"] = ids
     for name, rows in files.items():
-        write_rows(out / name, rows, graph, comm)
+        write_rows(out / name, rows, trainer.A.layout)
     return [out / name for name in files]
 
 
-class _Scorer(LinkTrainer):
-    """One that only scores: its graph needs no pairs to be judged by."""
-
-    def _check(self, graph: Graph, config: RunConfig) -> None:
-        check_options(config)
-        check_link_options(config)
-
-
-def restore_links(source: Graph | Store, run: SavedRun, comm: Communicator) -> LinkTrainer:
+def restore_links(source: Graph | Store, run: SavedRun, comm: Communicator) -> Trainer:
     """The trainer of a run that predicts links, with the run's weights and embeddings."""
-    trainer = _Scorer(source, run.config, comm)
+    trainer = Trainer(source, run.config, comm, judged=False)
     _load(trainer.model, run)
-    if trainer.learned is not None:
-        rows = read_rows(run.path / "embeddings.npy", trainer.A, trainer.width)
-        with torch.no_grad():
-            trainer.learned.copy_(rows)
+    width = trainer.task.learned_width
+    learned = read_rows(run.path / "embeddings.npy", trainer.A.layout, width) if width else None
+    trainer.encoder.load(trainer.model, learned)
     return trainer
 
 
-def wanted_pairs(trainer: LinkTrainer, source: Graph | Store, path: Path) -> Tensor:
+def wanted_pairs(trainer: Trainer, source: Graph | Store, path: Path) -> Tensor:
     """The pairs of a file, as the graph numbers its vertices; every rank calls it. [m, 2] int64."""
-    ids = trainer.A.read(source, "ids")
-    return read_pairs(path, trainer.A.num_nodes, None if ids is None else trainer.A.collect(ids))
+    layout = trainer.A.layout
+    ids = layout.read(source, "ids")
+    return read_pairs(path, layout.count, None if ids is None else layout.collect(ids))
 
 
-def predict_links(
-    trainer: LinkTrainer, source: Graph | Store, wanted: Tensor | None, out: Path
-) -> list[Path]:
+def predict_links(trainer: Trainer, source: Graph | Store, wanted: Tensor | None, out: Path) -> list[Path]:
     """Write `embeddings.npy` [n, hidden] by vertex and, of wanted pairs, `scores.npy` [m] in their order.
 
     A score is a logit: σ(score) is the chance that the pair is a link. Messages run over the arcs that the
     run trained on; what was held out stays out.
     """
-    comm, graph = trainer.comm, trainer.A
-    files = {"embeddings.npy": trainer.embed()}
-    ids = graph.read(source, "ids")
-    if ids is not None:
-        files["ids.npy"] = ids
-    for name, rows in files.items():
-        write_rows(out / name, rows, graph, comm)
-    written = [out / name for name in files]
+    comm, task = trainer.comm, trainer.task
+    assert isinstance(task, Links)
+    written = _write(source, trainer, {"embeddings.npy": trainer.embed()}, out)
     if wanted is not None:
         sizes = even_sizes(len(wanted), comm.size)
         first = starts(sizes)[comm.rank]
-        mine = trainer.score(wanted[first : first + sizes[comm.rank]])
+        mine = task.score(wanted[first : first + sizes[comm.rank]], trainer.encode, trainer.model)
         scores = comm.all_gather(mine, sizes, phase="collect")
         if comm.rank == 0:
             np.save(out / "scores.npy", scores.numpy())

@@ -40,7 +40,7 @@ def rank(pos: Tensor, neg: Tensor, k: int, comm: Communicator | None = None) -> 
     Ranking(hits=0.333..., mrr=0.722..., auc=0.75)
     """
     comm = comm or single()
-    sizes = [int(n) for n in comm.all_gather(torch.tensor([neg.numel()]), phase="metrics")]
+    sizes = [int(n) for n in comm.all_gather(torch.tensor([neg.numel()], device="cpu"), phase="metrics")]
     everyone = comm.all_gather(neg.double(), sizes, phase="metrics")
     check_hits(k, everyone.numel())
     ordered = everyone.sort().values
@@ -49,8 +49,9 @@ def rank(pos: Tensor, neg: Tensor, k: int, comm: Communicator | None = None) -> 
     upto = torch.searchsorted(ordered, mine, right=True)
     m = ordered.numel()
     place = 1 + (2 * m - below - upto).double() / 2
-    bar = ordered[m - k] if m else torch.tensor(float("-inf"), dtype=torch.float64)
-    counts = torch.stack([(mine > bar).sum(), (below + upto).sum(), torch.tensor(mine.numel())])
+    bar = ordered[m - k] if m else ordered.new_tensor(float("-inf"))
+    twice_rows = (below + upto).sum()
+    counts = torch.stack([(mine > bar).sum(), twice_rows, twice_rows.new_tensor(mine.numel())])
     hits, twice, p = comm.all_reduce(counts, phase="metrics").tolist()
     inverse = float(comm.all_reduce((1 / place).sum().view(1), phase="metrics"))
     if not p or not m:

@@ -8,30 +8,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..comm import Communicator
 from ..errors import UserError
 from ..graph.readers.files import map_array
-from ..parallel import DistributedGraph
+from ..parallel import Rows
 
 
-def write_rows(path: Path, rows: Tensor, graph: DistributedGraph, comm: Communicator) -> None:
+def write_rows(path: Path, rows: Tensor, layout: Rows) -> None:
     """Every rank's rows into one .npy file, by vertex; no rank holds the whole. Every rank calls it."""
-    own = rows.detach().numpy()
-    shape = (graph.num_nodes, *own.shape[1:])
+    own = rows.detach().cpu().numpy()
+    comm = layout.comm
+    shape = (layout.count, *own.shape[1:])
     if comm.rank == 0:
         np.lib.format.open_memmap(path, "w+", own.dtype, shape).flush()
     comm.barrier()
     if own.size:
-        map_array(path, write=True)[graph.rows.numpy()] = own
+        map_array(path, write=True)[layout.ids.numpy()] = own
     comm.barrier()
 
 
-def read_rows(path: Path, graph: DistributedGraph, width: int) -> Tensor:
+def read_rows(path: Path, layout: Rows, width: int) -> Tensor:
     """This rank's rows of a file that `write_rows` made. [n_own, width]"""
     rows = map_array(path, missing="That run did not end: train again.", damaged="Train again.")
-    if rows.shape != (graph.num_nodes, width) or rows.dtype.kind != "f":
+    if rows.shape != (layout.count, width) or rows.dtype.kind != "f":
         raise UserError(
             f"{path} holds {'x'.join(map(str, rows.shape))} numbers, this graph and config need "
-            f"{graph.num_nodes}x{width}. Use the run's own graph."
+            f"{layout.count}x{width}. Use the run's own graph."
         )
-    return torch.from_numpy(np.array(rows[graph.rows.numpy()]))
+    return torch.from_numpy(np.array(rows[layout.ids.numpy()]))

@@ -21,7 +21,7 @@ from .config import RunConfig, to_toml
 class RunFolder:
     """A folder that holds one run and nothing else.
 
-    config.toml     every setting but the folder; `weft train config.toml` repeats the run in a new one
+    config.toml     what the run read, but the folder; `weft train config.toml` repeats the run in a new one
     metrics.jsonl   one JSON object per epoch
     weights.pt      the kept weights, a dict of tensors
     embeddings.npy  the kept embeddings of the vertices, where they were learned

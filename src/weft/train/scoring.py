@@ -25,6 +25,7 @@ def pair_scores(h: Tensor, u: Tensor, v: Tensor, decoder: Decoder) -> Tensor:
     ...             build_decoder("dot", 1, 2, 0.0))
     tensor([11.])
     """
+    u, v = u.to(h.device), v.to(h.device)
     with torch.no_grad():
         parts = [
             decoder(pair_products(h, a, b)) for a, b in zip(u.split(_CHUNK), v.split(_CHUNK), strict=True)
@@ -38,7 +39,7 @@ def pair_loss(scores: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
     >>> float(pair_loss(torch.zeros(2), torch.tensor([1., 0.]), torch.tensor([0.5, 0.5])))  # = log 2
     0.693...
     """
-    labels, shares = labels.to(scores.dtype), shares.to(scores.dtype)
+    labels, shares = labels.to(scores), shares.to(scores)
     return F.binary_cross_entropy_with_logits(scores, labels, shares, reduction="sum")
 
 
@@ -61,6 +62,7 @@ def pair_gradients(
     tensor([-0.2384, -0.1192])
     """
     h = h.detach()
+    u, v = u.to(h.device), v.to(h.device)
     loss, dh = h.new_zeros(()), torch.zeros_like(h)
     for at in range(0, u.numel(), _CHUNK):
         part = slice(at, at + _CHUNK)
@@ -83,7 +85,7 @@ def among(n: int, *ends: Tensor) -> tuple[Tensor, list[Tensor]]:
     >>> ids.tolist(), u.tolist(), v.tolist()
     ([2, 5, 7], [2, 0], [0, 1])
     """
-    seen = torch.zeros(n, dtype=torch.bool)
+    seen = torch.zeros(n, dtype=torch.bool, device=ends[0].device)
     for end in ends:
         seen[end] = True
     place = seen.cumsum(0) - 1

@@ -1,52 +1,133 @@
-"""The trainer of a task, by its name."""
+"""The tasks by name, and what a run refuses before anything is computed or written."""
 
 from __future__ import annotations
 
-from ..comm import Communicator
-from ..errors import unknown
-from ..graph import Graph, Store
-from .config import RunConfig
-from .link import LinkTrainer, check_link_options, check_linkable
-from .sampled import SampledTrainer, check_batches
-from .sampled_link import SampledLinkTrainer, check_sampled_links
-from .trainer import Trainer, check_options, check_trainable
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 
-_TRAINERS: dict[str, tuple[type[Trainer], type[Trainer]]] = {
-    "node": (Trainer, SampledTrainer),
-    "link": (LinkTrainer, SampledLinkTrainer),
+from ..errors import UserError, unknown
+from ..graph import Graph
+from ..graph.guard import check_fits
+from ..minibatch import fanouts_for, parse_bytes, parse_fanouts
+from ..nn import check_model, model_widths
+from ..parallel.assign import check_partition
+from .classes import Classes, check_classes
+from .config import RunConfig, refuse_unread
+from .encoders import FEEDS
+from .links import Links, check_link_options, check_linkable
+from .task import Task
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """A task of the registry. Its options are those settings whose readers name it (`config`)."""
+
+    make: Callable[[RunConfig], Task]
+    check: Callable[[Graph, RunConfig], None]
+    """Refuses a graph that it cannot be learned from, with a UserError."""
+    check_options: Callable[[RunConfig], None] | None = None
+    """Refuses values of its options that cannot be."""
+
+
+def _check_memory(graph: Graph, config: RunConfig) -> None:
+    """A lower bound of what training holds: an activation a layer, the weights and their gradients."""
+    widths = model_widths(config.model, graph.num_features, graph.num_classes)
+    between = widths[1:-1]
+    if not between:
+        return
+    weights = sum(a * b for a, b in pairwise(widths))
+    bytes_each = 4 if config.train.dtype == "float32" else 8
+    needed = bytes_each * (graph.num_nodes * sum(between) + 2 * weights)
+    check_fits(
+        needed,
+        f"a model of {len(widths) - 1} layers with hidden={config.model.hidden} on "
+        f"{graph.num_nodes} vertices",
+    )
+
+
+def _check_classes(graph: Graph, config: RunConfig) -> None:
+    check_classes(graph, config)
+    _check_memory(graph, config)
+
+
+TASKS: dict[str, TaskEntry] = {
+    "node": TaskEntry(Classes, _check_classes),
+    "link": TaskEntry(Links, check_linkable, check_link_options),
 }
-"""Task → (full-batch, in mini-batches)."""
-TASKS = tuple(_TRAINERS)
-
-
-def make_trainer(source: Graph | Store, config: RunConfig, comm: Communicator | None = None) -> Trainer:
-    """The trainer that the config's task asks for, full-batch or in mini-batches.
-
-    >>> from weft.graph import load
-    >>> type(make_trainer(load("karate"), RunConfig())).__name__
-    'Trainer'
-    """
-    check_task_options(config)
-    kinds = _TRAINERS[config.train.task]
-    return kinds[1 if config.batch.batch_size else 0](source, config, comm)
+"""A new task is an entry here."""
 
 
 def check_task_options(config: RunConfig) -> None:
-    """Refuse settings that suit no graph."""
+    """Refuse settings that suit no graph, and those that this run would not read.
+
+    >>> config = RunConfig()
+    >>> config.train.epochs = 0
+    >>> check_task_options(config)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: epochs must be at least 1, not 0.
+    """
     if config.train.task not in TASKS:
         raise unknown("task", config.train.task, TASKS)
-    check_options(config)
-    check_batches(config)
-    if config.train.task == "link":
-        check_link_options(config)
-        if config.batch.batch_size:
-            check_sampled_links(config)
+    _check_options(config)
+    check_partition(config.parallel.partition)
+    entry = TASKS[config.train.task]
+    if entry.check_options is not None:
+        entry.check_options(config)
+    refuse_unread(config)
+    _check_batches(config)
 
 
 def check_task(graph: Graph, config: RunConfig) -> None:
     """Refuse what the task cannot be trained on, before anything is computed or written."""
     check_task_options(config)
-    if config.train.task == "link":
-        check_linkable(graph, config)
-    else:
-        check_trainable(graph, config)
+    TASKS[config.train.task].check(graph, config)
+
+
+def _check_options(config: RunConfig) -> None:
+    check_model(config.model)
+    options = config.train
+    for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0)):
+        if getattr(options, name) < least:
+            raise UserError(f"{name} must be at least {least}, not {getattr(options, name)}.")
+    for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
+        if getattr(options, name) > most:
+            raise UserError(f"{name} must be at most {most}, not {getattr(options, name)}.")
+    if options.clip_norm < 0:
+        raise UserError(f"clip_norm must not be negative, as {options.clip_norm:g} is. Use 0 for none.")
+    if options.dtype not in ("float32", "float64"):
+        raise unknown("dtype", options.dtype, ["float32", "float64"])
+    if options.keep not in ("best", "last"):
+        raise unknown("keep", options.keep, ["best", "last"])
+    _check_device(options.device)
+
+
+def _check_device(name: str) -> None:
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
+    if name == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UserError("this machine has no CUDA device that torch sees. Use --device cpu.")
+
+
+def _check_batches(config: RunConfig) -> None:
+    """Refuse settings of mini-batches that suit no graph."""
+    options = config.batch
+    if options.batch_size < 0:
+        raise UserError(
+            f"batch_size must be at least 0, not {options.batch_size}. "
+            "Use 0 for the whole graph in every step."
+        )
+    if options.feed not in (*FEEDS, "auto"):
+        raise unknown("feed", options.feed, [*FEEDS, "auto"])
+    if options.batch_size:
+        fanouts_for(config.model.layers, parse_fanouts(options.fanouts))
+    if options.memory_budget:
+        parse_bytes(options.memory_budget)
+    if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":
+        raise UserError("adafactor needs whole weights, push-pull cuts the first. Use --feed pull, or adam.")

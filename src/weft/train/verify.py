@@ -12,7 +12,7 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..graph import Graph, Store
 from .config import RunConfig
-from .tasks import make_trainer
+from .trainer import Trainer
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 """How far apart two runs may be: sums are taken in another order, and 20 epochs of it add up."""
@@ -25,24 +25,25 @@ class Trace:
     losses: list[float] = field(default_factory=list)
     gradients: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     """After the first and the last epoch, by parameter."""
-    embedding: Tensor = field(default_factory=lambda: torch.empty(0))
+    embedding: Tensor = field(default_factory=lambda: torch.empty(0, device="cpu"))
     """[n, hidden], by vertex, with the weights of the last epoch."""
 
 
 def trace(source: Graph | Store, config: RunConfig, comm: Communicator) -> Trace:
     """Train for the config's epochs and keep what is compared."""
-    trainer, out = make_trainer(source, config, comm), Trace()
+    trainer, out = Trainer(source, config, comm), Trace()
     for epoch in range(1, config.train.epochs + 1):
         out.losses.append(trainer.step(epoch))
         if epoch in (1, config.train.epochs):
             out.gradients[epoch] = trainer.gradients()
-    out.embedding = trainer.A.collect(trainer.embed())
+    out.embedding = trainer.A.layout.collect(trainer.embed())
     return out
 
 
 def serial(source: Graph | Store, config: RunConfig) -> Trace:
     """The same run in one process, vertices in their own order."""
     alone = copy.deepcopy(config)
+    alone.given = set()  # what was asked of the ranks' partition is not asked of this one
     alone.parallel = type(config.parallel)(ranks=1, partition="block")
     if alone.batch.batch_size:
         alone.batch.feed, alone.batch.memory_budget = "pull", ""
@@ -63,7 +64,11 @@ def relative_difference(a: Tensor, b: Tensor) -> float:
 
 def compare(a: Trace, b: Trace) -> dict[str, float]:
     """The largest relative difference of every compared thing, by name: `loss`, `gradient …`, `embedding`."""
-    rows = {"loss": relative_difference(*(torch.tensor(t.losses, dtype=torch.float64) for t in (a, b)))}
+    rows = {
+        "loss": relative_difference(
+            *(torch.tensor(t.losses, dtype=torch.float64, device="cpu") for t in (a, b))
+        )
+    }
     for epoch, gradients in a.gradients.items():
         for name, g in gradients.items():
             rows[f"gradient of {name}, epoch {epoch}"] = relative_difference(g, b.gradients[epoch][name])

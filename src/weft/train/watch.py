@@ -9,7 +9,7 @@ from typing import Any
 
 from ..comm import Communicator, Ledger
 from ..errors import UserError
-from ..kernels import Meter
+from ..meter import Meter
 from ..parallel import Volume
 
 KINDS = {"spmm": "SpMM", "dense": "dense products", "other": "other work", "waiting": "waiting"}
@@ -42,11 +42,7 @@ class StepWatch:
 
     def received(self) -> Volume:
         """Words and messages of the phases in which anything came."""
-        lines = {phase: line for phase, line in self.ledger.as_dict().items() if line["words"]}
-        return Volume(
-            {phase: int(line["words"]) for phase, line in lines.items()},
-            {phase: int(line["messages"]) for phase, line in lines.items()},
-        )
+        return Volume.of(self.ledger)
 
     def seconds(self) -> dict[str, float]:
         """Seconds by kind; they add up to the step's."""

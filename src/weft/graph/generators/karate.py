@@ -28,13 +28,13 @@ def karate() -> Graph:
     met = [[int(word) for word in line.split()] for line in _MET.split(";")]
     u = np.repeat(np.arange(34), [len(line) for line in met])
     v = np.array([other for line in met for other in line])
-    labels = torch.ones(34, dtype=torch.int64)
+    labels = torch.ones(34, dtype=torch.int64, device="cpu")
     labels[list(_OF_THE_TEACHER)] = 0
-    train, val = torch.zeros(34, dtype=torch.bool), torch.zeros(34, dtype=torch.bool)
+    train, val = (torch.zeros(34, dtype=torch.bool, device="cpu") for _ in range(2))
     train[list(_TRAIN)] = True
     val[list(_VAL)] = True
     return undirected(
         u, v, 34,
-        name="karate", features=torch.eye(34), labels=labels,
+        name="karate", features=torch.eye(34, device="cpu"), labels=labels,
         train_mask=train, val_mask=val, test_mask=~(train | val),
     )  # fmt: skip

@@ -1,0 +1,120 @@
+"""A communicator that counts and does not move: what an operation will send, foretold by running it.
+
+    tensor               what a `Dry` does with it
+    on the device meta   counts; the result is a meta tensor of the right shape
+    any other            counts, and moves it through `inner`: the row counts that a plan needs are real
+
+The checks, the shapes and the counts are those of `communicator.py` and `ledger.py`, so a `Ledger` opened on
+a `Dry` holds to the word what the same calls write on the communicator itself, whose ledgers see nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from weft.comm.communicator import Communicator, Work
+from weft.comm.ledger import RankState
+from weft.comm.threads import ThreadCommunicator, World
+from weft.errors import UserError
+
+
+class Dry(Communicator):
+    """The ranks of `inner`, for planning: meta tensors are counted, others travel; the books are its own.
+
+    >>> import torch
+    >>> from weft.comm import Ledger, run_ranks
+    >>> def work(comm):
+    ...     dry = Dry(comm)
+    ...     with Ledger(dry) as books:
+    ...         y = dry.all_gather(torch.empty(comm.rank, 5, device="meta"), phase="gather")
+    ...     return tuple(y.shape), y.device.type, books.words("gather")
+    >>> run_ranks(work, 3, "threads")
+    [((3, 5), 'meta', 15), ((3, 5), 'meta', 10), ((3, 5), 'meta', 5)]
+    """
+
+    engine = "dry"
+    takes_meta = True
+
+    def __init__(self, inner: Communicator, state: RankState | None = None) -> None:
+        if state is None:
+            state = RankState()
+            state.slot = inner.state.slot  # real tensors wait: the watchdog knows where
+        super().__init__(inner.rank, inner.size, state, inner.name)
+        self.inner = inner
+
+    @classmethod
+    def alone(cls, rank: int, size: int, name: str = "world", beside: Dry | None = None) -> Dry:
+        """Rank `rank` of `size` ranks that do not exist.
+
+        `beside`  another line of the same rank: a ledger on one counts both, as it does for parts of a split
+
+        >>> import torch
+        >>> from weft.comm import Ledger
+        >>> row = Dry.alone(1, 4, "row")
+        >>> column = Dry.alone(0, 2, "column", beside=row)
+        >>> with Ledger(row) as books:
+        ...     x = row.all_reduce(torch.empty(8, 3, device="meta"))
+        ...     x = column.all_reduce(torch.empty(8, 3, device="meta"))
+        >>> books.words()
+        60
+        """
+        if not 0 <= rank < size:
+            raise UserError(f"rank {rank} of {size} does not exist. Use 0 to {size - 1}.")
+        state = beside.state if beside is not None else RankState()
+        if size == 1:
+            return cls(ThreadCommunicator(World(1), (), 0, 1, 0, state, name), state)
+        return cls(_Nobody(rank, size, state, name), state)
+
+    def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
+        return None if x.is_meta else self.inner._broadcast(x, root, blocking)
+
+    def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
+        return None if x.is_meta else self.inner._all_reduce(x, out, op, blocking)
+
+    def _reduce_scatter(
+        self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
+    ) -> Work | None:
+        return None if x.is_meta else self.inner._reduce_scatter(x, out, counts, op, blocking)
+
+    def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None:
+        return None if x.is_meta else self.inner._all_gather(x, out, counts, blocking)
+
+    def _all_to_all(
+        self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
+    ) -> Work | None:
+        return None if x.is_meta else self.inner._all_to_all(x, out, send, receive, width, blocking)
+
+    def _swap(
+        self, give: list[Tensor], target: int, take: list[Tensor], source: int, blocking: bool
+    ) -> Work | None:
+        real = not (*give, *take)[0].is_meta
+        return self.inner._swap(give, target, take, source, blocking) if real else None
+
+    def _barrier(self, blocking: bool) -> Work | None:
+        return self.inner._barrier(blocking)
+
+    def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
+        part = self.inner._split(color, key, name)
+        return None if part is None else Dry(part, self.state)
+
+
+class _Nobody(Communicator):
+    """The other ranks of `Dry.alone`: there are none, and whatever needs them says so."""
+
+    engine = "nobody"
+
+    def _refuse(self, *args: Any, **named: Any) -> Any:
+        raise UserError(
+            f"rank {self.rank} of {self.size} of {self.name!r} is planned alone: nothing real can travel. "
+            "Use tensors on the device 'meta' and give all sizes, or Dry(comm) inside a job."
+        )
+
+    _broadcast = _all_reduce = _reduce_scatter = _all_gather = _all_to_all = _swap = _barrier = _refuse
+
+    def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
+        raise UserError(
+            f"split: rank {self.rank} of {self.size} of {self.name!r} is planned alone and cannot know "
+            f"the colours of the others. Use Dry.alone(rank, size, {name!r}, beside=…) for each line."
+        )

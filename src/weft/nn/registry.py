@@ -1,0 +1,371 @@
+"""The models by name: each with the options that it alone reads, and how its layers are made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import NoSetting, UserError, unknown, unread
+from ..graph.guard import check_fits
+from .attention import AGNNLayer, GATLayer, VALayer
+from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
+from .models import Model
+
+
+@dataclass(init=False, repr=False, eq=False)
+class ModelConfig:
+    """What every model reads, and `own`: what is set of the options that single models read.
+
+    Both are attributes. An option may be set before the name; `check_model` refuses one that the chosen
+    model does not read.
+
+    >>> config = ModelConfig("gat", heads=2)
+    >>> config.hidden, config.heads, config.slope
+    (64, 2, 0.2)
+    >>> config.hiden = 8
+    Traceback (most recent call last):
+        ...
+    weft.errors.NoSetting: unknown setting 'model.hiden'. Did you mean 'model.hidden'?
+    """
+
+    name: str = "gcn"
+    """The model: gcn, sage, gin, sgc, or with attention gat, agnn, va."""
+    layers: int = 2
+    """Layers; for sgc the number of propagations, K."""
+    hidden: int = 64
+    """Width between the layers."""
+    dropout: float = 0.5
+    """Share of activations dropped after each hidden layer while training, in [0, 1)."""
+    input_dropout: float = 0.0
+    """Share of input features dropped while training. Above 0, A·X cannot be kept from epoch to epoch."""
+    layer_norm: bool = False
+    """Layer norm before each activation."""
+    residual: bool = False
+    """Add a layer's input to its output where the widths agree."""
+    bias: bool = True
+    """A bias in every layer."""
+    activation: str = "auto"
+    """Between the layers: relu, elu, or auto (elu for gat, relu else)."""
+    own: dict[str, Any] = field(default_factory=dict)
+    """Options of single models that were set, by name."""
+
+    def __init__(self, name: str = "gcn", own: dict[str, Any] | None = None, **settings: Any):
+        object.__setattr__(self, "own", dict(own or {}))
+        for key, value in {**_COMMON, **settings, "name": name}.items():
+            setattr(self, key, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _COMMON or name == "own":
+            object.__setattr__(self, name, value)
+        elif readers(name):
+            object.__setattr__(self, "own", {**self.own, name: value})  # a shallow copy keeps its own
+        else:
+            raise _no_setting(name)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for what is no attribute of the object; while one is copied it has none at all yet.
+        if name.startswith("_") or name in _COMMON or name == "own":
+            raise AttributeError(name)
+        models = readers(name)
+        if not models:
+            raise _no_setting(name)
+        if self.name not in models:
+            raise NoSetting(str(unread("model", [self.name], name, models)))
+        return self.own.get(name, option_defaults(name)[self.name])
+
+    def settings(self) -> dict[str, Any]:
+        """What the model reads, and what is set beside that.
+
+        >>> ModelConfig("sage").settings()["aggregate"]
+        'mean'
+        """
+        common = {name: getattr(self, name) for name in _COMMON}
+        entry = MODELS.get(self.name)
+        return common | (dataclasses.asdict(entry.defaults()) if entry and entry.options else {}) | self.own
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelConfig) and self.settings() == other.settings()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ModelConfig({', '.join(f'{name}={value!r}' for name, value in self.settings().items())})"
+
+
+_COMMON = {f.name: f.default for f in dataclasses.fields(ModelConfig) if f.name != "own"}
+"""What every model reads, with its default."""
+
+Factory = Callable[[ModelConfig, Any, list[int]], tuple[list[nn.Module], str]]
+"""(what all models read, this model's own options, widths) → (layers, normalisation of A)."""
+
+_LAYER_BYTES = 2000
+"""The least that a layer takes as a Python object, without its weights."""
+
+
+def hidden_widths(config: ModelConfig, inputs: int, outputs: int) -> list[int]:
+    """The hidden width between any two layers."""
+    check_fits(_LAYER_BYTES * config.layers, f"a model of {config.layers} layers with hidden={config.hidden}")
+    return [inputs, *[config.hidden] * (config.layers - 1), outputs]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the registry."""
+
+    options: type | None
+    """A dataclass of the options that it alone reads, each with a default and a text below it; or none."""
+    make: Factory
+    activation: str = "relu"
+    """What `--activation auto` means."""
+    widths: Callable[[ModelConfig, int, int], list[int]] = hidden_widths
+    """(config, features, classes) → widths before, between and after the layers."""
+    check: Callable[[ModelConfig, Any], None] | None = None
+    """Refuses values that cannot be, with a UserError."""
+
+    def __post_init__(self) -> None:
+        for name, kind in self.kinds().items():
+            if name in _COMMON or name == "own" or name.startswith("_"):
+                raise UserError(f"every model has a setting {name!r}. Name the option otherwise.")
+            if kind not in (int, float, bool, str):
+                raise UserError(f"option {name!r} is {kind}. Make it an int, a float, a bool or a str.")
+        try:
+            self.defaults()
+        except TypeError as error:
+            raise UserError(f"options need defaults: {error}. Give each one.") from None
+
+    def kinds(self) -> dict[str, type]:
+        """The type of each option."""
+        if self.options is None:
+            return {}
+        if not dataclasses.is_dataclass(self.options):
+            raise UserError(f"{self.options.__name__} is no dataclass. Put @dataclass above it.")
+        hints = typing.get_type_hints(self.options)
+        return {f.name: hints[f.name] for f in dataclasses.fields(self.options)}
+
+    def defaults(self) -> Any:
+        """The options as they are where nothing is set; None where the model has none."""
+        return None if self.options is None else self.options()
+
+
+@dataclass(frozen=True)
+class SAGEOptions:
+    aggregate: str = "mean"
+    """How neighbours are combined: mean or max."""
+
+
+@dataclass(frozen=True)
+class GATOptions:
+    heads: int = 1
+    """Attention heads of the hidden layers; they share the hidden width, so they must divide it."""
+    output_heads: int = 1
+    """Attention heads of the last layer; they are averaged."""
+    slope: float = 0.2
+    """Slope of the LeakyReLU below 0."""
+    attention_dropout: float = 0.0
+    """Share of arcs dropped from the attention while training, in [0, 1)."""
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    attention_dropout: float = 0.0
+    """Share of arcs dropped from the attention while training, in [0, 1)."""
+
+
+def _stack(layer: Callable[..., nn.Module], widths: list[int], **options: object) -> list[nn.Module]:
+    return [layer(a, b, **options) for a, b in pairwise(widths)]
+
+
+def _sage(c: ModelConfig, own: SAGEOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    adjacency = "mean" if own.aggregate == "mean" else "none"
+    return _stack(SAGELayer, widths, bias=c.bias, aggregate=own.aggregate), adjacency
+
+
+def _gat(c: ModelConfig, own: GATOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    options: dict[str, Any] = {"bias": c.bias, "slope": own.slope, "drop": own.attention_dropout}
+    layers = _stack(GATLayer, widths[:-1], heads=own.heads, **options)
+    layers.append(GATLayer(widths[-2], widths[-1], heads=own.output_heads, average=True, **options))
+    return layers, "loops"
+
+
+def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
+    if own.aggregate not in ("mean", "max"):
+        raise unknown("aggregation", own.aggregate, ["mean", "max"])
+
+
+def _check_gat(c: ModelConfig, own: GATOptions) -> None:
+    _at_least_one(own, "heads", "output_heads")
+    if c.layers > 1 and c.hidden % own.heads:
+        raise UserError(
+            f"{own.heads} heads do not divide a hidden width of {c.hidden}. "
+            f"Use --hidden {own.heads * max(c.hidden // own.heads, 1)}."
+        )
+    if own.slope < 0:
+        raise UserError(f"slope must be at least 0, not {own.slope}.")
+    _shares(own, "attention_dropout")
+
+
+def _check_attention(c: ModelConfig, own: AttentionOptions) -> None:
+    _shares(own, "attention_dropout")
+
+
+def _at_least_one(settings: Any, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise UserError(f"{name} must be at least 1, not {getattr(settings, name)}.")
+
+
+def _shares(settings: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(settings, name) < 1:
+            raise UserError(f"{name} must lie in [0, 1), not {getattr(settings, name)}.")
+
+
+MODELS: dict[str, Entry] = {
+    "gcn": Entry(None, lambda c, own, w: (_stack(GCNLayer, w, bias=c.bias), "gcn")),
+    "sage": Entry(SAGEOptions, _sage, check=_check_sage),
+    "gin": Entry(None, lambda c, own, w: (_stack(GINLayer, w, bias=c.bias), "none")),
+    "sgc": Entry(
+        None, lambda c, own, w: ([SGCLayer(w[0], w[-1], c.bias, c.layers)], "gcn"),
+        widths=lambda c, inputs, outputs: [inputs, outputs],
+    ),
+    "gat": Entry(GATOptions, _gat, activation="elu", check=_check_gat),
+    "agnn": Entry(
+        AttentionOptions,
+        lambda c, own, w: (_stack(AGNNLayer, w, bias=c.bias, drop=own.attention_dropout), "loops"),
+        check=_check_attention,
+    ),
+    "va": Entry(
+        AttentionOptions,
+        lambda c, own, w: (_stack(VALayer, w, bias=c.bias, drop=own.attention_dropout), "loops"),
+        check=_check_attention,
+    ),
+}  # fmt: skip
+"""A new model is an entry here, or a call of `register`."""
+
+
+def register(name: str, make: Factory, options: type | None = None, **more: Any) -> Entry:
+    """Add a model; `more` are further fields of its `Entry`. Its options become `--options` of the commands.
+
+    >>> from weft.nn import GCNLayer
+    >>> entry = register("one", lambda config, own, w: ([GCNLayer(w[0], w[-1])], "gcn"))
+    >>> build(ModelConfig("one", layers=1), inputs=3, outputs=2).widths
+    [3, 2]
+    >>> del MODELS["one"]
+    """
+    entry = Entry(options, make, **more)
+    for other, known in MODELS.items():
+        for option, kind in known.kinds().items() if other != name else ():
+            if entry.kinds().get(option, kind) is not kind:
+                raise UserError(
+                    f"option {option!r} of {other} is of type {kind.__name__}, {name}'s is not. Rename it."
+                )
+    MODELS[name] = entry
+    return entry
+
+
+def option_defaults(option: str) -> dict[str, Any]:
+    """Each model that reads the option, with its default.
+
+    >>> option_defaults("attention_dropout")
+    {'gat': 0.0, 'agnn': 0.0, 'va': 0.0}
+    """
+    return {
+        name: getattr(entry.defaults(), option)
+        for name, entry in MODELS.items()
+        if entry.options is not None and option in {f.name for f in dataclasses.fields(entry.options)}
+    }
+
+
+def readers(option: str) -> list[str]:
+    """The models that read an option; none for what is not an option of a model.
+
+    >>> readers("heads"), readers("hidden")
+    (['gat'], [])
+    """
+    return list(option_defaults(option))
+
+
+def _no_setting(name: str) -> NoSetting:
+    known = [*_COMMON, *(option for entry in MODELS.values() for option in entry.kinds())]
+    return NoSetting(str(unknown("setting", f"model.{name}", [f"model.{k}" for k in dict.fromkeys(known)])))
+
+
+def check_read(models: Sequence[str], options: Iterable[str]) -> None:
+    """Refuse options that none of the models reads.
+
+    >>> check_read(["gcn"], ["heads"])
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: model gcn does not read heads, gat does. Leave out --heads, or use --model gat.
+    """
+    for option in options:
+        reading = readers(option)
+        if not set(models) & set(reading):
+            raise unread("model", models, option, reading)
+
+
+def check_model(config: ModelConfig) -> None:
+    """Refuse a model that cannot be, and options that it does not read.
+
+    >>> check_model(ModelConfig(dropout=1.5))
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: dropout must lie in [0, 1), not 1.5.
+    """
+    if config.name not in MODELS:
+        raise unknown("model", config.name, MODELS)
+    check_read([config.name], config.own)
+    _at_least_one(config, "layers", "hidden")
+    if config.activation not in ("auto", "relu", "elu"):
+        raise unknown("activation", config.activation, ["auto", "relu", "elu"])
+    _shares(config, "dropout", "input_dropout")
+    entry = MODELS[config.name]
+    if entry.check is not None:
+        entry.check(config, own_options(config))
+
+
+def own_options(config: ModelConfig) -> Any:
+    """The chosen model's own options, of the type that its entry names.
+
+    >>> own_options(ModelConfig("sage", aggregate="max"))
+    SAGEOptions(aggregate='max')
+    """
+    options = MODELS[config.name].options
+    return None if options is None else options(**config.own)
+
+
+def model_widths(config: ModelConfig, inputs: int, outputs: int) -> list[int]:
+    """Widths before, between and after the layers, without making them.
+
+    >>> model_widths(ModelConfig("sgc", layers=3), 10, 4)
+    [10, 4]
+    """
+    return MODELS[config.name].widths(config, inputs, outputs)
+
+
+def build(config: ModelConfig, inputs: int, outputs: int, seed: int | None = None) -> Model:
+    """The model that the config describes, from `inputs` features to `outputs` classes.
+
+    With a seed, its weights are those of that seed, whatever other threads draw from torch's generator.
+
+    >>> build(ModelConfig(name="sage", layers=3, hidden=16), inputs=10, outputs=4).widths
+    [10, 16, 16, 4]
+    """
+    check_model(config)
+    entry, widths = MODELS[config.name], model_widths(config, inputs, outputs)
+    layers, adjacency = entry.make(config, own_options(config), widths)
+    activation = entry.activation if config.activation == "auto" else config.activation
+    model = Model(layers, widths, adjacency, config, activation)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        for p in model.parameters():
+            if p.dim() == 2:  # vectors and scalars start at a constant
+                nn.init.xavier_uniform_(p, generator=generator)
+    return model

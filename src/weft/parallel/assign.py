@@ -1,0 +1,141 @@
+"""Who owns which vertex in a run: made once, known to every rank."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..errors import UserError, unknown
+from ..graph import Graph, Store
+from ..graph.readers.files import map_array
+from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
+from .blocks import Blocks
+from .grid import Grid
+
+
+class Assignment(Protocol):
+    """What a config says of it (`weft.train.config.ParallelConfig`)."""
+
+    partition: str
+    epsilon: float
+    preset: str
+    order: str
+
+
+def assign(source: Graph | Store, grid: Grid, options: Assignment, seed: int, comm: Communicator) -> Blocks:
+    """The blocks that `--partition` and `--order` ask for, the same on every rank.
+
+    What looks at arcs is made on rank 0, the one rank that then holds the whole graph for a while, and told
+    to the others: n numbers.
+
+    >>> from weft.comm.threads import single
+    >>> from weft.graph import karate
+    >>> from weft.train.config import ParallelConfig
+    >>> assign(karate(), Grid(1), ParallelConfig(partition="block"), 0, single()).sizes
+    [34]
+    """
+    check_assignment(source.num_nodes, grid, options)
+    n, partition = source.num_nodes, options.partition
+    if options.order == "none" and (partition in ("block", "random") or partition.endswith(".npy")):
+        return _without_arcs(n, grid, partition, seed)
+    blocks: Blocks | None = None
+    mistake = ""
+    if comm.rank == 0:
+        try:
+            blocks = _make(source, grid, options, seed)
+        except UserError as error:
+            mistake = str(error)
+    _wait_for_rank_0(comm, failed=bool(mistake))
+    mistake = comm.all_gather_json(mistake)[0]
+    if mistake:
+        raise UserError(mistake)
+    told = torch.empty(n + grid.size, dtype=torch.int64, device="cpu")
+    if blocks is not None:
+        told = torch.cat([blocks.order, torch.tensor(blocks.sizes, device="cpu")])
+    told = comm.broadcast(told, 0, phase="plan")
+    return Blocks(grid, told[:n].clone(), told[n:].tolist())
+
+
+def check_assignment(n: int, grid: Grid, options: Assignment) -> None:
+    """Refuse what cannot be assigned, before anything is computed.
+
+    >>> from weft.train.config import ParallelConfig
+    >>> check_assignment(34, Grid(2), ParallelConfig(partition="metsi"))
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown partition 'metsi'. Did you mean 'metis'? Known: block, random, ...
+    """
+    if grid.size > max(n, 1):
+        raise UserError(
+            f"{grid.size} ranks are more than the graph's {n} vertices. Use --ranks {max(n, 1)} or fewer."
+        )
+    if options.order not in ORDERS:
+        raise unknown("order", options.order, ORDERS)
+    check_partition(options.partition)
+    if options.partition.endswith(".npy"):
+        Blocks.of_parts(read_parts(options.partition, n), grid)
+    elif n:
+        check_method(options.partition, grid.size, n, _options(options, 0))
+
+
+def check_partition(name: str) -> None:
+    """Refuse what is neither a method nor a file of parts."""
+    if name not in METHODS and not name.endswith(".npy"):
+        raise unknown("partition", name, [*METHODS, "a file such as parts.npy"])
+
+
+def _options(options: Assignment, seed: int) -> PartitionOptions:
+    def say(line: str) -> None:
+        print(f"partition {line}", file=sys.stderr, flush=True)
+
+    return PartitionOptions(seed=seed, epsilon=options.epsilon, preset=options.preset, say=say)
+
+
+def _without_arcs(n: int, grid: Grid, partition: str, seed: int) -> Blocks:
+    if partition.endswith(".npy"):
+        return Blocks.of_parts(read_parts(partition, n), grid)
+    return Blocks.even(n, grid, seed if partition == "random" and grid.size > 1 else None)
+
+
+def _make(source: Graph | Store, grid: Grid, options: Assignment, seed: int) -> Blocks:
+    graph = bare(source)
+    asked = _options(options, seed)
+    if options.partition in ("block", "random") or options.partition.endswith(".npy"):
+        blocks = _without_arcs(graph.num_nodes, grid, options.partition, seed)
+    else:
+        blocks = Blocks.of_parts(partition_for_grid(graph, grid.shape, options.partition, asked), grid)
+    if options.order == "none":
+        return blocks
+    parts = blocks.parts
+    return Blocks.of_parts(parts, grid, order_within(graph, parts, options.order, seed, asked.say))
+
+
+def bare(source: Graph | Store) -> Graph:
+    """The arcs alone: no features are read for a partition."""
+    if isinstance(source, Graph):
+        return Graph(source.indptr, source.indices)
+    rows = source.rows(0, source.num_nodes, only=("indices",))
+    return Graph(rows.indptr, rows.indices)
+
+
+def _wait_for_rank_0(comm: Communicator, failed: bool) -> None:
+    """Partitions take minutes. To ask now and then leaves rank 0 the cores, and is no stall."""
+    request = comm.ibroadcast(torch.tensor([int(failed)], device="cpu"), 0, phase="plan")
+    while not request.test():
+        time.sleep(0.01)
+
+
+def read_parts(path: str, n: int) -> Tensor:
+    """An assignment from a file: one part a vertex. [n] int64."""
+    parts = map_array(path, missing=f"Make one: weft partition GRAPH --parts P --out {path}.")
+    if parts.dtype.kind not in "iu" or parts.ndim != 1:
+        raise UserError(f"{path} does not hold one whole number a vertex. Make it with weft partition.")
+    if len(parts) != n:
+        raise UserError(f"{path} has {len(parts)} parts for {n} vertices. Make it for this graph.")
+    return torch.from_numpy(parts.astype(np.int64))

@@ -1,0 +1,248 @@
+"""Layouts: who holds which rows and columns of a tall matrix, and the one way from a layout to another.
+
+    Rows        complete rows at their owners             x_own   [n_own, w]
+    Columns     all rows, this rank's columns             x_cols  [n, |C_p|], by vertex number
+    Partial     the same shape everywhere, to be summed   t       [m, w]
+    Replicated  the same numbers everywhere               x       [n, w]
+
+What is placed (features, embeddings, results, optimiser state) carries its layout; so it can be saved by
+vertex number and read by whoever owns it then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..kernels.function import Function
+from .blocks import Blocks, even_sizes, starts
+from .source import Source, read_vertices
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Complete rows at their owners: rank p has the rows of the vertices V(p), in the order of `blocks`.
+
+    >>> from weft.comm.threads import single
+    >>> from .grid import Grid
+    >>> rows = Rows(single(), Blocks.even(3, Grid(1)))
+    >>> rows.take(torch.tensor([[5], [6], [7]])).ravel().tolist(), rows.count
+    ([5, 6, 7], 3)
+    """
+
+    comm: Communicator
+    blocks: Blocks
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """[n_own] int64: the vertices of this rank."""
+        begin, end = self.blocks.own(self.comm.rank)
+        return self.blocks.order[begin:end]
+
+    @property
+    def count(self) -> int:
+        """Rows of all ranks, n."""
+        return self.blocks.order.numel()
+
+    def take(self, x: Tensor) -> Tensor:
+        """This rank's rows of a global tensor. [n, ...] → [n_own, ...]."""
+        return x[self.ids.to(x.device)]
+
+    def read(self, source: Source, key: str) -> Tensor | None:
+        """This rank's rows of the features, labels or a mask, read from where they are."""
+        return read_vertices(source, self.ids, key)
+
+    def collect(self, x: Tensor) -> Tensor:
+        """The global tensor of everybody's rows, on every rank. [n_own, ...] → [n, ...]."""
+        width = math.prod(x.shape[1:])  # not from the elements: a rank may have no rows
+        flat = x.detach().reshape(-1)
+        got = self.comm.all_gather(flat, [s * width for s in self.blocks.sizes], phase="collect")
+        out = torch.empty_like(got).view(self.count, width)
+        out[self.blocks.order.to(x.device)] = got.view(self.count, width)
+        return out.view(self.count, *x.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """All rows, cut by columns among the ranks of `group`; other groups of `rows.comm` hold the same again.
+
+        width   columns of all ranks together;   sizes   of each rank of the group, some may be 0
+        begin, end   this rank's
+
+    >>> from weft.comm.threads import single
+    >>> from .grid import Grid
+    >>> columns = Columns(Rows(single(), Blocks.even(3, Grid(1))), single(), 5)
+    >>> columns.sizes, columns.begin, columns.end
+    ([5], 0, 5)
+    """
+
+    rows: Rows
+    group: Communicator
+    width: int
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return even_sizes(self.width, self.group.size)
+
+    @property
+    def begin(self) -> int:
+        return starts(self.sizes)[self.group.rank]
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.sizes[self.group.rank]
+
+    def of_rank(self, rank: int) -> tuple[int, int]:
+        """The columns of a rank of the whole job: it stands at place `rank mod g` of its group."""
+        place = rank % self.group.size
+        first = starts(self.sizes)[place]
+        return first, first + self.sizes[place]
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """The same shape on every rank of `comm`; the value is the sum over them."""
+
+    comm: Communicator
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """Rows of rank p of `comm`: the p-th block of those that all have, `sizes[p]` of them."""
+
+    comm: Communicator
+    sizes: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Replicated:
+    """The same numbers on every rank of `comm`."""
+
+    comm: Communicator
+
+
+Layout = Rows | Columns | Partial | Stacked | Replicated
+
+
+def redistribute(x: Tensor, source: Layout, target: Layout, phase: str = "plan") -> Tensor:
+    """x of one layout in another, with autograd: backward takes the mirrored way.
+
+        Rows → Columns        all-to-all: complete rows become columns, by vertex number
+        Columns → Rows        the way back; within one group
+        Partial → Replicated  all-reduce; backward too, for everybody used the sum
+        Partial → Stacked     reduce-scatter: each rank's block, added up; backward: all-gather
+        Rows → Replicated     all-gather, by vertex number; no gradient
+
+    >>> from weft.comm import run_ranks
+    >>> run_ranks(lambda c: redistribute(torch.ones(1), Partial(c), Replicated(c)).item(), 3, "threads")
+    [3.0, 3.0, 3.0]
+    """
+    match source, target:
+        case Rows(), Columns():
+            return _ToColumns.apply(x, target, phase)
+        case Columns(), Rows():
+            return _ToRows.apply(x, source, phase)
+        case Partial(), Replicated():
+            return _Sum.apply(x, source.comm, phase)
+        case Partial(), Stacked():
+            return _Complete.apply(x, target, phase)
+        case Rows(), Replicated():
+            return source.collect(x)
+    raise TypeError(f"there is no way from {type(source).__name__} to {type(target).__name__}")
+
+
+def _to_columns(x_own: Tensor, layout: Columns, phase: str) -> Tensor:
+    """[n_own, width] → [n, |C_p|]."""
+    comm, blocks = layout.rows.comm, layout.rows.blocks
+    # Everybody sends each rank its columns; the ranks of other groups get them as well.
+    parts = [x_own[:, slice(*layout.of_rank(q))] for q in range(comm.size)]
+    mine = layout.end - layout.begin
+    flat = torch.cat([part.reshape(-1) for part in parts])
+    came = comm.all_to_all(flat, [p.numel() for p in parts], [s * mine for s in blocks.sizes], phase=phase)
+    out = x_own.new_empty(layout.rows.count, mine)
+    out[blocks.order.to(out.device)] = came.view(layout.rows.count, mine)
+    return out
+
+
+def _to_rows(x_cols: Tensor, layout: Columns, phase: str, add: bool) -> Tensor:
+    """[n, |C_p|] → [n_own, width]. Groups hold the same, so one serves; `add`: gradients, summed over all."""
+    comm, blocks, size = layout.rows.comm, layout.rows.blocks, layout.group.size
+    ordered = x_cols[blocks.order.to(x_cols.device)]
+    own = blocks.sizes[comm.rank]
+    me = comm.rank // size
+
+    def serves(q: int, rank: int) -> bool:
+        return add or q // size == rank // size
+
+    send = [s * ordered.shape[1] if serves(comm.rank, q) else 0 for q, s in enumerate(blocks.sizes)]
+    flat = [p.reshape(-1) for q, p in enumerate(ordered.split(blocks.sizes)) if serves(comm.rank, q)]
+    spans = [layout.of_rank(q) for q in range(comm.size)]
+    receive = [own * (end - begin) if serves(q, comm.rank) else 0 for q, (begin, end) in enumerate(spans)]
+    came = comm.all_to_all(torch.cat(flat) if flat else ordered.new_empty(0), send, receive, phase=phase)
+    out = x_cols.new_zeros(own, layout.width)
+    for q, part in enumerate(came.split(receive)):
+        begin, end = spans[q]
+        if part.numel() and (add or q // size == me):
+            out[:, begin:end] += part.view(own, end - begin)
+    return out
+
+
+class _ToColumns(Function):
+    """forward: rows to columns; backward: the columns' gradients to the rows' owners, added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layout: Columns, phase: str) -> Tensor:
+        ctx.layout, ctx.phase = layout, phase
+        return _to_columns(x.detach(), layout, phase)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _to_rows(grads[0], ctx.layout, ctx.phase, add=True), None, None
+
+
+class _ToRows(Function):
+    """forward: columns to rows; backward: rows' gradients to columns."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layout: Columns, phase: str) -> Tensor:
+        ctx.layout, ctx.phase = layout, phase
+        return _to_rows(x.detach(), layout, phase, add=False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _to_columns(grads[0], ctx.layout, ctx.phase), None, None
+
+
+class _Sum(Function):
+    """S = Σ_p s_p on every rank; backward: the sum of everybody's gradients, as everybody used S."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator, phase: str) -> Tensor:
+        ctx.comm, ctx.phase = comm, phase
+        return comm.all_reduce(x.detach().contiguous(), phase=phase)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.comm.all_reduce(grads[0].contiguous(), phase=ctx.phase), None, None
+
+
+class _Complete(Function):
+    """forward: this rank's block of the sum; backward: everybody's blocks of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, target: Stacked, phase: str) -> Tensor:
+        ctx.target = target
+        request = target.comm.ireduce_scatter(x.detach().contiguous(), target.sizes, phase=phase)
+        return request.wait()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        target = ctx.target
+        return target.comm.all_gather(grads[0].contiguous(), target.sizes, phase="errors"), None, None

@@ -1,0 +1,545 @@
+"""The operator: A between a layout of rows and a layout of columns, and what a layer may ask of it.
+
+    what                                   rows                  columns              h
+    the whole graph on a grid              the own vertices      the same             Rows
+    a sampled block of one rank            its targets           its sources          of one rank
+    the same, features cut by columns      targets of all ranks  sources              Columns
+
+Which kernel runs is chosen here and below. What moves follows from the plan; `foretell` runs the same code on
+tensors without numbers, on communicators that count, so that words are known before anything is sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..comm.threads import single
+from ..errors import UserError, unknown
+from ..kernels import CSR, Stream, dropout, gather_rows, norms
+from .attend import Attend, Attention, SelfAttend
+from .blocks import Blocks
+from .entries import Entries
+from .exchange import Exchange
+from .grid import Grid
+from .layout import Partial, Replicated, Rows, Stacked, redistribute
+from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
+from .source import Arcs, Source, read_normalised
+from .volume import Volume, counted
+
+Sampled = TypeVar("Sampled", covariant=True)
+
+
+class Virtual(Protocol[Sampled]):
+    """An n×n matrix that is never made (`weft.nn.algebra`): it can be seen where A has entries."""
+
+    def sampled_at(self, A: Any) -> Sampled: ...
+
+
+class Operator:
+    """A, and this rank's share of its rows.
+
+        rows      [t]  the vertices of the rows that `A @ h` gives here, by their number in the graph
+        columns   [s]  the vertices of the rows of h; the same where A is a whole graph
+        layout    who owns which vertex, of a whole graph
+
+    One rank is the 1×1×1 grid: the same code.
+
+    >>> import torch
+    >>> from weft.comm import run_ranks
+    >>> from weft.graph import karate
+    >>> def work(comm):
+    ...     A = Operator.build(karate(), comm, Grid(2, 1, 2), how="mean")
+    ...     return A.layout.collect(A @ torch.ones(A.rows.numel(), 3))[0].tolist()
+    >>> run_ranks(work, 4, "threads")[0]
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rows: Tensor,
+        columns: Tensor | None = None,
+        layout: Rows | None = None,
+        targets: Tensor | None = None,
+        given: Tensor | None = None,
+        partial: Partial | None = None,
+        owners: Stacked | None = None,
+        first_column: int = 0,
+        width: int = 0,
+    ):
+        """
+        targets       [t] where the rows stand among those of h; None: h's first t
+        given         h, where that lies in columns first_column … of `width`; then results are `partial`
+        owners        whose rows they are then: the first ones the first rank's, and so on
+        """
+        self.plan, self.rows, self.columns, self._layout = plan, rows, columns, layout
+        self._targets, self._given, self._partial, self._owners = targets, given, partial, owners
+        self._first_column, self._width = first_column, width
+        self._held: Tensor | None = None
+        self._made: dict[Hashable, tuple[int, Tensor]] = {}
+        self._degrees: Tensor | None = None
+        self._said: dict[str, str] = {}
+
+    # Where it comes from.
+
+    @classmethod
+    def build(
+        cls,
+        source: Source,
+        comm: Communicator,
+        grid: Grid,
+        how: str = "gcn",
+        exchange: str = "dense",
+        blocks: Blocks | None = None,
+        dtype: torch.dtype = torch.float32,
+        overlap: bool = True,
+        move_adjacency: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> Operator:
+        """Read this rank's share of a graph or a store, normalise it, and make the plan.
+
+        `blocks` says who owns what; by default even blocks of the vertices in their order.
+        `move_adjacency` holds A(i,k) in slices along feature and gathers it for every product.
+        """
+        if grid.size != comm.size:
+            raise UserError(
+                f"grid {grid} needs {grid.size} ranks, {comm.size} are here. Use --ranks {grid.size}."
+            )
+        if exchange not in ("dense", "sparse"):
+            raise unknown("exchange", exchange, ["dense", "sparse"])
+        blocks = Blocks.even(source.num_nodes, grid) if blocks is None else blocks
+        if blocks.grid != grid:
+            raise UserError(
+                f"the blocks are for grid {blocks.grid}, this is {grid}. Make them for this grid."
+            )
+        if blocks.order.numel() != source.num_nodes:
+            raise UserError(
+                f"the blocks are those of {blocks.order.numel()} vertices, the graph has {source.num_nodes}. "
+                "Make them for this graph."
+            )
+        i, _, _ = grid.place(comm.rank)
+        slab, own = blocks.slab(i), blocks.own(comm.rank)
+        arcs = read_normalised(
+            source, blocks.order[slab[0] : slab[1]], how, comm,
+            (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of,
+        )  # fmt: skip
+        plan = _plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        if move_adjacency:
+            check_slices(grid)
+            line = plan.feature.comm
+            plan.matrices = [Sliced(plan.matrix(j), line) for j in range(grid.row)]
+        layout = Rows(comm, blocks)
+        return cls(plan if str(device) == "cpu" else plan.to(device), layout.ids, layout=layout)
+
+    @classmethod
+    def local(cls, a: CSR, rows: Tensor | None = None, columns: Tensor | None = None, mean: bool = False,
+              **more: Any) -> Operator:  # fmt: skip
+        """One rank that holds this matrix; it may be a block of rows × columns of two sizes.
+
+            rows, columns   the vertices that they stand for; by default 0, 1, …
+            mean            a row's sum is divided by its number of entries
+
+        >>> a = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
+        >>> (Operator.local(a) @ torch.tensor([[1.0], [2.0]])).ravel()
+        tensor([2., 1.])
+        """
+        line = _alone()
+        rows = torch.arange(a.shape[0], device=a.indptr.device) if rows is None else rows
+        names = None if columns is None else [columns]
+        plan = Plan(
+            FeatureLine(line, [a.shape[0]]), Exchange(line, [a.shape[1]]), Exchange(line, [a.shape[0]]),
+            [a], names, rows, mean,
+        )  # fmt: skip
+        return cls(plan, rows, columns, **more)
+
+    @classmethod
+    def planned(cls, plan: Plan, rows: Tensor) -> Operator:
+        """An operator of a plan that has sizes and no numbers, on a grid."""
+        out = cls(plan, rows)
+        out.__dict__.update(_whole=False, _square=False, _symmetric=False, _block=False)
+        return out
+
+    # What a layer asks (weft.nn.Adjacency).
+
+    def __matmul__(self, h: Tensor) -> Tensor:
+        return self.aggregate(h)
+
+    def __mul__(self, virtual: Virtual[Sampled]) -> Sampled:
+        """A * V: the virtual n×n matrix V, seen where A has entries."""
+        return virtual.sampled_at(self)
+
+    def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
+        """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min. [s, w] → [t, w]."""
+        return self.keep(reduce, h, lambda: self._aggregate(h, reduce))
+
+    def _aggregate(self, h: Tensor, reduce: str) -> Tensor:
+        self.check({}, {"h": h})
+        if reduce == "sum":
+            return Propagate.apply(h, self.plan)
+        if reduce == "mean":
+            mean = dataclasses.replace(self.plan, mean=True) if self._whole else None
+            if mean is not None:
+                return Propagate.apply(h, mean)
+            return Propagate.apply(h, self.plan) / self.degrees.clamp(min=1).to(h.dtype)
+        if reduce in ("max", "min"):
+            return PropagateExtremum.apply(h, self.plan, reduce == "max")
+        raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
+
+    def own(self, h: Tensor) -> Tensor:
+        """The rows' own among those of h; what has a row for each already stays. [s, w] → [t, w]."""
+        rows = self.rows.numel()
+        if self._targets is not None and (h.shape[0] != rows or rows == self._across):
+            return gather_rows(h, self._targets, distinct=self._partial is None)
+        return h if h.shape[0] == rows else h[:rows]
+
+    def complete(self, t: Tensor) -> Tensor:
+        """A layer's result, added up at the rows' owners; the identity where h has complete rows."""
+        if self._partial is None or self._owners is None:
+            return t
+        return redistribute(t, self._partial, self._owners, phase="pull")
+
+    def sync(self, t: Tensor) -> Tensor:
+        """Numbers that are linear in h, added up over the ranks that each have some columns of it.
+
+        The identity where h has complete rows. What is not linear in h (a score under a LeakyReLU, a length)
+        must be made of numbers that are synced.
+        """
+        if self._partial is None:
+            return t
+        return redistribute(t, self._partial, Replicated(self._partial.comm), phase="scores")
+
+    def in_columns(self, h: Tensor) -> bool:
+        """Whether h is the input and lies in columns: then products of its rows are partial."""
+        return self._given is not None and h is self._given
+
+    def widen(self, v: Tensor, width: int) -> Tensor:
+        """Own rows as a summand of a partial result: this rank's columns among zeros. [t, w_own] → [t, w]."""
+        if self._partial is None:
+            return v
+        after = width - self._first_column - v.shape[1]
+        return torch.nn.functional.pad(v, (self._first_column, after))
+
+    def norms(self, h: Tensor, heads: int = 1) -> Tensor:
+        """The length of each row of h in each head. [s, heads · w] → [s, heads]."""
+        if not self.in_columns(h):
+            return norms(h, heads)
+        squares = self.sync(h.square().sum(1, keepdim=True))
+        # The square root of 0 has no slope: a row of zeros gets gradient 0.
+        return torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt())
+
+    def drop_input(self, h: Tensor, p: float, stream: Stream) -> Tensor:
+        """keep ∘ h / (1 − p), by vertex and column of the whole input."""
+        ids = self.rows if self.columns is None else self.columns
+        if self._partial is None:
+            return dropout(h, p, stream, ids)
+        # The mask of a column is that of its place in the whole input.
+        whole = dropout(h.new_ones(h.shape[0], self._width), p, stream, ids)
+        self._given = h * whole[:, self._first_column : self._first_column + h.shape[1]]
+        return self._given
+
+    # What never changes is made once.
+
+    def hold(self, x: Tensor) -> None:
+        """x never changes: what A makes of it is made on first use and kept."""
+        if x.requires_grad:
+            raise ValueError("x is learned: it changes, and is not held")
+        self._held, self._made = x, {}
+
+    def holds(self, h: Tensor) -> bool:
+        """Whether h is what `hold` was told of."""
+        return h is self._held
+
+    def keep(self, name: Hashable, h: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """`make()`, which depends on A and h alone; where h is held, made once."""
+        if not self.holds(h):
+            return make()
+        found = self._made.get(name)
+        if found is None or found[0] != h._version:  # changed in place: the old answer would be wrong
+            with torch.no_grad():
+                found = self._made[name] = (h._version, make())
+        return found[1]
+
+    def gathers_first(self, h: Tensor, outputs: int) -> bool:
+        """Whether (A h) W costs less than A (h W), W of `outputs` columns.
+
+        A whole graph moves and multiplies the narrower of the two; of equal ones h W, whose backward needs h
+        alone. A block has fewer rows than h.
+        """
+        return self._block or h.shape[1] < outputs or self.holds(h)
+
+    @functools.cached_property
+    def _block(self) -> bool:
+        return self._layout is None
+
+    # Attention.
+
+    @functools.cached_property
+    def entries(self) -> Entries:
+        """Numbers at A's entries."""
+        return Entries(self)
+
+    def attend(
+        self,
+        row: Tensor,
+        column: Tensor,
+        x: Tensor,
+        gain: Tensor | None = None,
+        scale: Tensor | None = None,
+        kind: str = "additive",
+        heads: int = 1,
+        slope: float = 1.0,
+        softmax: bool = True,
+        drop: tuple[float, Stream] | None = None,
+    ) -> Tensor:
+        """Ψ x, Ψ the (row softmax of the) scores at A's entries, through the fused kernels.
+
+            additive  s_ij = leaky(row_i + column_j)     row  [t, heads], column  [s, heads]
+            dot       s_ij = scale_i gain_j ⟨row_i, column_j⟩    row, column  [·, heads · d],
+                                                         scale, gain  [·, heads], 1 where not given
+            x         [s, heads · out], each head's columns beside each other; so is the result
+            drop      (p, stream): share of the arcs left out in each head
+
+        A's own values are not read: `attend` sees where A has entries.
+        """
+        if kind not in ("additive", "dot"):
+            raise unknown("attention", kind, ["additive", "dot"])
+        row, scale = self.own(row), None if scale is None else self.own(scale)
+        self.check({"row": row, "scale": scale}, {"column": column, "x": x, "gain": gain})
+        for name, t in (("row", row), ("column", column), ("x", x)):
+            if t.shape[1] % heads:
+                raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
+        if kind == "additive" and not row.shape[1] == column.shape[1] == heads:
+            raise ValueError(
+                f"additive scores have {heads} columns, not {row.shape[1]} and {column.shape[1]}"
+            )
+        for name, factor in (("gain", gain), ("scale", scale)):
+            if factor is not None and (kind != "dot" or factor.shape[1] != heads):
+                raise ValueError(
+                    f"a {name} is [n, {heads}], of dot products; not {tuple(factor.shape)} of {kind}"
+                )
+        if row.shape[1] != column.shape[1]:
+            raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
+        dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
+        how = Attention(kind, heads, slope, softmax, dropped)
+        if kind == "dot" and row is column is x and self._square:
+            learns = torch.is_grad_enabled()
+            learned = [learns and t is not None and t.requires_grad for t in (x, scale, gain)]
+            sloped = learned == [False, True, False]
+            if sloped or not any(learned) or self._symmetric:
+                ones = x.new_ones(x.shape[0], heads)
+                scale, gain = ones if scale is None else scale, ones if gain is None else gain
+                names = self.plan.row_names.long(), self.plan.names_of(0)
+                return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
+        if scale is not None:
+            by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
+            row = (by_head * scale[:, :, None]).view_as(row)
+        return Attend.apply(row, column, x, gain, self.plan, how)
+
+    def note(self, what: str, how: str) -> None:
+        """Remember how an expression was computed, for `explain`."""
+        self._said[what] = how
+
+    def explain(self) -> dict[str, str]:
+        """What was asked of A so far → which kernels did it; where not the fused ones, why not.
+
+        >>> a = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
+        >>> Operator.local(a).explain()
+        {}
+        """
+        return dict(self._said)
+
+    # What it is.
+
+    @property
+    def layout(self) -> Rows:
+        """Who owns which vertex, of a whole graph."""
+        if self._layout is None:
+            raise TypeError("a block has no layout: its rows are this rank's alone")
+        return self._layout
+
+    @property
+    def grid(self) -> Grid:
+        return self.layout.blocks.grid
+
+    @property
+    def arcs(self) -> int:
+        """Entries that this rank holds."""
+        return sum(a.arcs for a in self.plan.matrices)
+
+    @property
+    def degrees(self) -> Tensor:
+        """Entries of each row, [t, 1], whoever holds them; counted on first use, by all ranks together."""
+        # Not a cached_property: in Python 3.11 that holds one lock for all, and ranks may be threads.
+        if self._degrees is None:
+            self._degrees = self._count_degrees()
+        return self._degrees
+
+    def _count_degrees(self) -> Tensor:
+        plain: list[CSR | Sliced] = [CSR(a.indptr, a.indices, None, a.shape) for a in self.plan.blocks()]
+        plan = dataclasses.replace(self.plan, matrices=plain, mean=False)
+        # One column would leave feature ranks without any.
+        width = plan.feature.comm.size
+        ones = torch.ones(self._across, width, dtype=torch.float64, device=self.rows.device)
+        return plan.forward(ones)[:, :1]
+
+    @functools.cached_property
+    def _whole(self) -> bool:
+        """Whether this rank has all of A."""
+        return self._layout is None or self._layout.comm.size == 1
+
+    @property
+    def _across(self) -> int:
+        """Rows of h here: of a single matrix its columns."""
+        return self.plan.matrices[0].shape[1] if self._whole else self.rows.numel()
+
+    @functools.cached_property
+    def _square(self) -> bool:
+        """Whether this rank has all of A, with the same vertices on both sides."""
+        shape = self.plan.matrices[0].shape
+        if not self._whole or shape[0] != shape[1]:
+            return False
+        names = self.plan.names
+        if self._given is not None or self._targets is not None or self.rows.is_meta:
+            return False  # dry, nobody knows; one rank's kernels move nothing either way
+        return names is None or torch.equal(self.plan.row_names.long(), names[0].long())
+
+    @functools.cached_property
+    def _symmetric(self) -> bool:
+        """Whether, moreover, A has an entry (j, i) for every (i, j)."""
+        if not self._square:
+            return False
+        a = self.plan.matrix(0)
+        return torch.equal(a.T.indptr, a.indptr) and torch.equal(a.T.indices, a.indices)
+
+    def check(self, rows: dict[str, Tensor | None], columns: dict[str, Tensor | None]) -> None:
+        """Refuse operands that kernels would misread: of another number of rows, or of another type.
+
+        A row-side operand has a row for each row of A at hand; a column-side one for each row of h.
+        """
+        first: tuple[str, torch.dtype] | None = None
+        for side, wanted in ((rows, self.rows.numel()), (columns, self._across)):
+            for name, t in side.items():
+                if t is None:
+                    continue
+                first = first or (name, t.dtype)
+                if t.dim() != 2 or t.shape[0] != wanted:
+                    raise ValueError(f"{name} is {tuple(t.shape)}, for {wanted} vertices at hand")
+                if t.dtype != first[1]:
+                    raise TypeError(
+                        f"{name} is {t.dtype}, {first[0]} is {first[1]}. Bring both to one type with .to()."
+                    )
+
+    # What it would move.
+
+    def dry(self, wrap: Wrap) -> Operator:
+        """The same operator without numbers, on communicators that count."""
+        out = Operator(
+            self.plan.dry(wrap), self.rows.to("meta"),
+            None if self.columns is None else self.columns.to("meta"), self._layout,
+        )  # fmt: skip
+        for name in ("_square", "_symmetric"):
+            out.__dict__[name] = getattr(self, name)  # they look at numbers
+        out._degrees = None if self._degrees is None else self._degrees.to("meta")
+        return out
+
+    def foretell(self, work: Callable[[Operator], object]) -> Volume:
+        """What this rank would receive if `work(A)` ran: it runs on tensors without numbers (device "meta").
+
+        >>> from weft.comm import run_ranks
+        >>> from weft.graph import karate
+        >>> def words(comm):
+        ...     A = Operator.build(karate(), comm, Grid(2))
+        ...     return A.foretell(lambda A: A @ torch.empty(A.rows.numel(), 8, device="meta")).words
+        >>> run_ranks(words, 2, "threads")
+        [{'gather': 136}, {'gather': 136}]
+        """
+        return counted(self.layout.comm, lambda wrap: functools.partial(work, self.dry(wrap)))
+
+
+@functools.cache
+def _alone() -> Communicator:
+    """The line of an operator that one rank has to itself: nothing is ever sent on it."""
+    return single()
+
+
+def check_slices(grid: Grid) -> None:
+    """Refuse `move_adjacency` on a grid that has nothing to cut."""
+    if grid.feature == 1:
+        raise UserError(
+            f"--move-adjacency cuts A along the feature axis, grid {grid} has none. "
+            "Use --strategy 2d, 3d or feature with more ranks."
+        )
+
+
+def _plan(
+    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
+) -> Plan:
+    """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
+
+    *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*
+    """
+    grid = blocks.grid
+    i, k, _ = grid.place(comm.rank)
+    lines = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
+    unions = [blocks.union(j, k) for j in range(grid.row)]
+    mine = [blocks.union(i, j) for j in range(grid.inner)]
+    slab = blocks.slab(i)
+
+    # keep the columns of K_k
+    place = blocks.place_of[arcs.vertex]
+    slab_of = torch.full_like(place, -1)
+    for j, (begin, end) in enumerate(unions):
+        slab_of[(place >= begin) & (place < end)] = j
+    inside = slab_of >= 0
+    arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
+
+    # rows of T, by the rank of the inner line that they are for
+    row, pieces = arcs.row, [end - begin for begin, end in mine]
+    rows_written: list[Tensor] | None = None
+    if sparse:
+        written = torch.zeros(slab[1] - slab[0], dtype=torch.bool, device=row.device)
+        written[row] = True
+        begin, end = mine[k]
+        written[begin - slab[0] : end - slab[0]] = True  # the own piece is whole
+        rows_written = [written[b - slab[0] : e - slab[0]].nonzero().ravel() for b, e in mine]
+        pieces = [r.numel() for r in rows_written]
+        row = (written.cumsum(0) - 1)[row]
+    total = sum(pieces)
+    row_names = blocks.order[slab[0] : slab[1]]
+    row_names = row_names if rows_written is None else row_names[written]
+
+    index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
+    matrices: list[CSR | Sliced] = []
+    names, columns_read = [], []
+    for j, (begin, end) in enumerate(unions):
+        here = slab_of == j
+        column, width = place[here] - begin, end - begin
+        name = blocks.order[begin:end]
+        if sparse and j != i:
+            read, column = torch.unique(column, return_inverse=True)
+            name, width = name[read], read.numel()
+            columns_read.append(read)
+        else:
+            columns_read.append(torch.arange(width, device=column.device))
+        counts = torch.bincount(row[here], minlength=total)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        value = None if arcs.value is None else arcs.value[here].to(dtype)
+        matrices.append(CSR(indptr, column.to(index), value, (total, width)))
+        names.append(name.to(index))
+
+    row_sizes = [end - begin for begin, end in unions]
+    return Plan(
+        FeatureLine(lines["feature"], [blocks.sizes[peer] for peer in grid.peers(comm.rank, "feature")]),
+        Exchange(lines["row"], row_sizes, columns_read if sparse else None, overlap),
+        Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
+        matrices,
+        names,
+        row_names,
+    )

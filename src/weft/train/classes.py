@@ -1,0 +1,178 @@
+"""Classes of vertices: cross-entropy of the training vertices, accuracy of every split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..graph import Graph, Store
+from ..kernels import Stream
+from ..nn import Model, Noise, build
+from ..parallel import ByBlocks, Rows
+from .config import RunConfig
+from .metrics import hits, loss_sum, score
+from .task import Step, Task
+
+SPLITS = ("train", "val", "test")
+_ORDER = 999
+"""The stream of the order of seeds; hops are numbered from 1000."""
+
+
+class Classes(Task):
+    """Which class each vertex is of: one label a vertex, or several.
+
+    Whole graph: one step an epoch, over all training vertices. In batches: an epoch passes once over them, in
+    an order that follows from the seed; a seed's row is wanted by its vertex's owner.
+    """
+
+    def make_model(self, source: Graph | Store) -> Model:
+        return build(self.config.model, source.num_features, source.num_classes, self.config.train.seed)
+
+    def read(self, source: Graph | Store, layout: Rows) -> None:
+        self.comm = comm = layout.comm
+        labels = layout.read(source, "labels")
+        assert labels is not None
+        self.multilabel, self.num_classes = labels.dim() == 2, source.num_classes
+        self.rows: dict[str, Tensor] = {}
+        for split in SPLITS:
+            mask = layout.read(source, f"{split}_mask")
+            none = torch.empty(0, dtype=torch.int64, device=labels.device)
+            self.rows[split] = none if mask is None else mask.nonzero().ravel()
+        self.labels = {split: labels[rows] for split, rows in self.rows.items()}
+        # Losses and metrics are divided by the global count, so that every grid gives the serial number.
+        own = torch.tensor([self.rows[split].numel() for split in SPLITS], device="cpu")
+        self.counts = dict(zip(SPLITS, comm.all_reduce(own, phase="plan").tolist(), strict=True))
+        self.train_ids = layout.ids[self.rows["train"]]
+        self.batch_size = 0
+        if self.config.batch.batch_size:
+            self._take_seeds(layout)
+
+    def _take_seeds(self, layout: Rows) -> None:
+        """Everybody knows the training vertices and their order; a seed belongs to its vertex's owner."""
+        own, comm = self.train_ids, self.comm
+        sizes = [0] * comm.size
+        sizes[comm.rank] = own.numel()
+        sizes = comm.all_reduce(torch.tensor(sizes, device="cpu"), phase="plan").tolist()
+        self.train_ids = comm.all_gather(own, sizes, phase="plan").sort().values
+        self._is_own = ByBlocks(layout.blocks).find(self.train_ids)[0] == comm.rank
+        self._own_ids, order = own.sort()
+        self._own_labels = self.labels["train"][order]
+        self._order: tuple[int, Tensor] | None = None
+        self.batch_size = min(self.config.batch.batch_size, self.train_ids.numel())
+
+    @property
+    def steps(self) -> int:
+        return -(-self.train_ids.numel() // self.batch_size) if self.batch_size else 1
+
+    def order(self, epoch: int) -> Tensor:
+        """The training vertices of an epoch, shuffled; the same on every rank."""
+        if self._order is None or self._order[0] != epoch:
+            generator = torch.Generator().manual_seed(Stream(self.config.train.seed, epoch, _ORDER).key >> 1)
+            shuffled = torch.randperm(self.train_ids.numel(), generator=generator, device="cpu")
+            self._order = epoch, shuffled
+        return self._order[1]
+
+    def step(self, epoch: int, number: int) -> Step:
+        seed = self.config.train.seed
+        if not self.batch_size:
+            rows, y = self.rows["train"], self.labels["train"]
+            objective = _cross_entropy(y, self.counts["train"])
+            return Step(self.train_ids, objective, Noise(seed, epoch), 1.0, rows)
+        part = self.order(epoch)[number * self.batch_size : (number + 1) * self.batch_size]
+        seeds = self.train_ids[part[self._is_own[part]]]
+        y = self._own_labels[torch.searchsorted(self._own_ids, seeds)]
+        noise = Noise(seed, (epoch - 1) * self.steps + number)
+        share = part.numel() / self.train_ids.numel()
+        return Step(seeds, _cross_entropy(y, max(1, part.numel())), noise, share)
+
+    def evaluate(self, encode: Callable[[], Tensor], model: Model) -> dict[str, float]:
+        """Accuracy (micro-F1 for several labels) of each split, and the validation loss."""
+        logits = encode()
+        picked = {split: logits[self.rows[split]] for split in SPLITS}
+        labels = {split: self.labels[split].to(logits.device) for split in SPLITS}
+        counts = torch.stack([hits(picked[split], labels[split]) for split in SPLITS])
+        counts = self.comm.all_reduce(counts, phase="metrics")
+        val_loss = self.comm.all_reduce(loss_sum(picked["val"], labels["val"]).view(1), phase="metrics")
+        out = {
+            f"{split}_accuracy": score(row, self.multilabel)
+            for split, row in zip(SPLITS, counts, strict=True)
+        }
+        out["val_loss"] = float(val_loss) / self.counts["val"] if self.counts["val"] else float("nan")
+        return out
+
+    def predictions(self, rows: Tensor, source: Graph | Store, layout: Rows) -> dict[str, Tensor]:
+        """`classes.npy`: [n] int64, or [n, c] bool where vertices have several labels."""
+        labels = layout.read(source, "labels")
+        several = labels is not None and labels.dim() == 2
+        return {"classes.npy": rows > 0 if several else rows.argmax(1)}
+
+    def merit(self, metrics: dict[str, float]) -> tuple[float, float]:
+        """Validation accuracy; on equal accuracy the lower loss wins."""
+        return metrics["val_accuracy"], -metrics["val_loss"]
+
+    @property
+    def judges(self) -> bool:
+        return self.counts["val"] > 0
+
+    @property
+    def watched(self) -> str:
+        return "val_accuracy"
+
+    def heading(self, source: Graph | Store) -> str:
+        return f"{source.num_features:,} features, {source.num_classes:,} classes"
+
+    def batches(self) -> str:
+        line = f"{self.steps:,} batches of {self.batch_size:,}"
+        asked = self.config.batch.batch_size
+        if self.batch_size < asked:
+            line += f" (--batch-size {asked:,} is more than the {self.batch_size:,} training vertices)"
+        return line
+
+    def outcome(self, scores: dict[str, float]) -> list[str]:
+        name = "micro-F1" if self.multilabel else "accuracy"
+        shown = {split: scores[f"{split}_accuracy"] for split in SPLITS if f"{split}_accuracy" in scores}
+        chance = "" if self.multilabel else f"   (chance {1 / self.num_classes:.3f})"
+        return [f"{name}  {'   '.join(f'{split} {value:.4f}' for split, value in shown.items())}{chance}"]
+
+    def facts(self) -> dict[str, Any]:
+        return {"batch_size": self.batch_size, "batches": self.steps} if self.batch_size else {}
+
+
+def _cross_entropy(labels: Tensor, count: int) -> Callable[..., tuple[Tensor, Callable[[], None]]]:
+    def objective(z: Tensor, model: Model) -> tuple[Tensor, Callable[[], None]]:
+        loss = loss_sum(z, labels.to(z.device)) / count
+        return loss.detach(), loss.backward
+
+    return objective
+
+
+def check_classes(graph: Graph, config: RunConfig) -> None:
+    """Refuse what classes cannot be learned from, before anything is computed or written."""
+    if not graph.num_features:
+        raise UserError(
+            f"{graph.name} has no features to train on. Add some: weft convert --features X.npy, "
+            "or a generator's features=64."
+        )
+    if graph.labels is None or graph.num_classes < 1:
+        raise UserError(f"{graph.name} has no labels to train on. Add some: weft convert --labels Y.npy.")
+    if graph.train_mask is None or not bool(graph.train_mask.any()):
+        raise UserError(
+            f"{graph.name} has no training vertices. Give a train mask, or a larger --train-share."
+        )
+    if not graph.multilabel:
+        for split in SPLITS:
+            mask = getattr(graph, f"{split}_mask")
+            if mask is not None and bool((bare := mask & (graph.labels < 0)).any()):
+                vertex = int(bare.nonzero()[0])
+                raise UserError(
+                    f"vertex {vertex} of {graph.name} is in {split}_mask but has no label. Mend one."
+                )
+    if config.train.patience and (graph.val_mask is None or not bool(graph.val_mask.any())):
+        raise UserError(
+            f"patience={config.train.patience} needs validation vertices, {graph.name} has none. "
+            "Use --patience 0, or a split that has some."
+        )

@@ -1,0 +1,496 @@
+"""From a step to the rows it wants and back: on the whole graph, or on sampled neighbourhoods.
+
+    encoder              makes rows of a step's vertices by       its weights lie
+    Whole                the model on the whole graph             replicated; learned features in rows
+    Sampled, pull        blocks of sampled neighbours             the same
+    Sampled, push-pull   the same, features in columns            the first layer's and learned ones cut
+
+`run` goes forward and back through steps; the trainer updates weights after each. `dry` is the same encoder
+without numbers, on lines that count: what a step moves is foretold by running it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..comm import Communicator
+from ..errors import UserError
+from ..graph import Graph, Store
+from ..graph.guard import machine_bytes
+from ..kernels import Stream, gather_rows, uniform
+from ..minibatch import (
+    STALENESS,
+    Batch,
+    Features,
+    Feed,
+    Flight,
+    Pull,
+    PushPull,
+    Sampler,
+    Topology,
+    drive,
+    fanouts_for,
+    parse_bytes,
+    parse_fanouts,
+    plan_copies,
+    reads_of,
+)
+from ..minibatch.cache import AtHand, held_parts
+from ..minibatch.feeds import check_columns, probe_columns
+from ..minibatch.topology import index_bytes, part_bytes
+from ..nn import Model, Noise
+from ..parallel import ByBlocks, Columns, Fetch, Operator, Owners, Rows, Volume, counted, redistribute
+from ..parallel.propagate import Wrap
+from .config import RunConfig
+from .task import Step, Task
+
+FEEDS = ("pull", "push-pull")
+_TRIED = 3
+"""Batches whose bytes `--feed auto` counts."""
+_EMBEDDING = (1 << 20) - 3
+"""The stream of the initial embeddings."""
+_INDEX_PHASES = ("frontier", "sample", "push", "ask", "bits")
+"""Phases in which vertex numbers travel, not numbers of the model's type."""
+_SMALL = 1 << 16
+"""Rows of first embeddings made at a time."""
+
+
+@dataclass
+class Passed:
+    """A step that went forward and back: its loss and gradients wait for the update."""
+
+    step: Step
+    model: Model
+    """The weights that it used; their `grad` is this rank's share of the gradient."""
+    loss: Tensor
+    learned: Tensor | None
+    """The gradient of this rank's learned features."""
+
+
+Update = Callable[[Passed], None]
+
+
+@dataclass
+class Placed:
+    """Where the weights lie that an encoder trains.
+
+    cut      parameters that are cut by rows among the ranks of `group`, by name
+    twins    the ranks that have the same part of them
+    """
+
+    comm: Communicator
+    columns: Columns | None = None
+    cut: tuple[str, ...] = ()
+    group: Communicator | None = None
+    twins: Communicator | None = None
+
+    @property
+    def copies(self) -> int:
+        """How many ranks have the same part of what is cut."""
+        return 1 if self.twins is None else self.twins.size
+
+    def dry(self, wrap: Wrap) -> Placed:
+        group = None if self.group is None else wrap(self.group)
+        columns = self.columns
+        if columns is not None and group is not None:
+            columns = Columns(Rows(wrap(columns.rows.comm), columns.rows.blocks), group, columns.width)
+        twins = None if self.twins is None else wrap(self.twins)
+        return Placed(wrap(self.comm), columns, self.cut, group, twins)
+
+    def whole(self, name: str, own: Tensor) -> Tensor:
+        """A weight or gradient as a whole, from everybody's rows where it is cut."""
+        if self.columns is None or self.group is None or name not in self.cut:
+            return own
+        return self.group.all_gather(own.contiguous(), self.columns.sizes, phase="collect")
+
+
+class Encoder(ABC):
+    """What both have in common."""
+
+    name = ""
+    live: Model
+    """The weights that are trained: the model, or a copy whose first layer has this rank's rows alone."""
+    features: Features
+    """Of this rank; its learned part is trained too."""
+    placed: Placed
+
+    def __init__(self, model: Model, layout: Rows):
+        self.model, self.layout = model, layout
+
+    @abstractmethod
+    def run(self, steps: Iterable[Step], update: Update) -> None:
+        """Forward and back through each step, `update` after each."""
+
+    @abstractmethod
+    def dry(self, wrap: Wrap) -> Encoder:
+        """The same without numbers, on lines that count."""
+
+    def settle(self) -> None:  # noqa: B027
+        """The model with whole weights again, for the evaluation and the run folder; every rank calls it."""
+
+    def learned_rows(self) -> Tensor | None:
+        """The learned features of this rank's vertices, [n_own, w]; every rank calls it."""
+        return None if self.features.learned is None else self.features.learned.detach()
+
+    def load(self, model: Model, learned: Tensor | None) -> None:
+        """Take weights and learned rows that somebody kept; every rank calls it."""
+        if learned is not None and self.features.learned is not None:
+            with torch.no_grad():
+                self.features.learned.copy_(learned)
+
+    def learned_gradient(self) -> Tensor | None:
+        """The gradient of the learned features of this rank's vertices; every rank calls it."""
+        learned = self.features.learned
+        if learned is None:
+            return None
+        return torch.zeros_like(learned) if learned.grad is None else learned.grad
+
+    def facts(self) -> dict[str, Any]:
+        """What it adds to the summary."""
+        return {}
+
+    def notes(self, batches: str) -> list[str]:
+        """Lines for people."""
+        return []
+
+
+class Whole(Encoder):
+    """The model on the whole graph in every step."""
+
+    name = "whole"
+
+    def __init__(self, model: Model, A: Operator, features: Features, layout: Rows):
+        super().__init__(model, layout)
+        self.live, self.A, self.features = model, A, features
+        self.owners: Owners = ByBlocks(layout.blocks)
+        self.placed = Placed(layout.comm)
+
+    def run(self, steps: Iterable[Step], update: Update) -> None:
+        model = self.model
+        model.train()
+        for step in steps:
+            model.zero_grad(set_to_none=True)
+            x = self.features.now()
+            if self.features.learned is not None:
+                x = x.detach().requires_grad_()
+            h = model(self.A, x, step.noise)
+            rows = self._rows(h, step)
+            del h
+            loss, back = step.objective(rows, model)
+            del rows  # backward needs neither: one buffer less at its peak
+            back()
+            update(Passed(step, model, loss, self.features.gradient(x.grad)))
+
+    def _rows(self, h: Tensor, step: Step) -> Tensor:
+        if step.local is not None:
+            return gather_rows(h, step.local, distinct=True)
+        return Fetch(self.placed.comm, self.owners, step.ids, distinct=True).rows(h)
+
+    def dry(self, wrap: Wrap) -> Whole:
+        out = Whole(blank_model(self.model), self.A.dry(wrap), self.features.dry(), self.layout)
+        out.placed = self.placed.dry(wrap)
+        if self.A.holds(self.features.given):
+            out.A.hold(out.features.given)
+            # An epoch that is steady has the products of the input already.
+            out.model.train()
+            with torch.no_grad():
+                out.model(out.A, out.features.given, Noise(0, 0))
+        return out
+
+
+class Sampled(Encoder):
+    """Sampled neighbourhoods of a step's vertices; features by rows or by columns.
+
+    Batches, samples and dropout follow from the seed alone: losses do not depend on the number of ranks, the
+    feed, the partition, nor on copies.
+    """
+
+    def __init__(
+        self, model: Model, features: Features, layout: Rows, source: Graph | Store, config: RunConfig,
+        task: Task,
+    ):  # fmt: skip
+        super().__init__(model, layout)
+        options, comm = config.batch, layout.comm
+        self.config, self.seed, self.rows_of_features = config, config.train.seed, features
+        self.owners = ByBlocks(layout.blocks)
+        self.said: list[str] = []
+        reads, dtype = reads_of(model), features.given.dtype
+        fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts))
+        # Arcs: all of them here, or some parts. Learned features change, so nobody holds copies of them.
+        budget = parse_bytes(options.memory_budget) if options.memory_budget else None
+        numbers = max(features.now().numel(), source.num_nodes * -(-features.width // comm.size))
+        self.copies = plan_copies(
+            budget, comm.size, self._largest(part_bytes(source, layout.ids, reads, dtype)),
+            self._largest(numbers * features.given.element_size()), whole_groups=options.feed != "pull",
+            spare=self._spare() // comm.size, index=index_bytes(source),
+            fixed=features.learned is None,
+        )  # fmt: skip
+        whole = self.copies.arcs == comm.size
+        parts = None if whole else held_parts(comm.rank, comm.size, self.copies.arcs)
+        topology = Topology.read(source, reads, comm, layout.blocks, parts, dtype)
+        self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
+        self._take_lane(self._choose(options.feed, task))
+        self._stash: list[Model] = []
+        if options.pipeline:
+            self._stash = [copy.deepcopy(self.live) for _ in range(STALENESS + 1)]
+
+    def _largest(self, number: int) -> int:
+        told = torch.tensor([number], device="cpu")
+        return int(self.layout.comm.all_reduce(told, "max", phase="plan"))
+
+    def _spare(self) -> int:
+        """A quarter of the smallest machine's memory: all ranks must decide alike what they hold."""
+        return -self._largest(-machine_bytes()) // 4
+
+    # Where features and weights lie.
+
+    def _take_lane(self, lane: tuple[Feed, Model, Placed]) -> None:
+        self.feed, self.live, self.placed = lane
+        self.features, self.name = self.feed.features, self.feed.name
+
+    def _lane(self, name: str, dry: bool = False) -> tuple[Feed, Model, Placed]:
+        """(feed, the weights that it trains, where they lie); `dry`: without moving a feature."""
+        comm, copies, given = self.layout.comm, self.copies.features, self.rows_of_features
+        if name == "pull":
+            owners: Owners = self.owners
+            place, features = self.layout.blocks.place_of, given
+            if copies > 1:
+                place, features = self._with_copies(copies, dry)
+                owners = AtHand(owners, comm.rank, place)
+            at_home = copies == comm.size
+            in_order = torch.equal(place, torch.arange(place.numel(), device=place.device))
+            feed: Feed = Pull(comm, features, owners, at_home, place if at_home and not in_order else None)
+            return feed, self.model, Placed(comm)
+        size = comm.size // copies
+        group = comm.split(comm.rank // size, comm.rank, "group")
+        twins = comm.split(comm.rank % size, comm.rank, "twins")
+        assert group is not None
+        columns = Columns(self.layout, group, given.width)
+        placed = Placed(comm, columns, cut_names(self.model), group, twins)
+        live = sliced(self.model, columns.begin, columns.end)
+        return PushPull(columns, self._in_columns(columns, dry), self.sampler), live, placed
+
+    def _in_columns(self, columns: Columns, dry: bool) -> Features:
+        """The features in columns: [n, |C_p|], those that are learned as a parameter of this rank."""
+        both = self.rows_of_features
+        split = min(max(both.given.shape[1] - columns.begin, 0), columns.end - columns.begin)
+        if dry:
+            x = both.given.new_empty(self.layout.count, columns.end - columns.begin, device="meta")
+        else:
+            x = redistribute(both.now(), self.layout, columns)
+        learned = None if both.learned is None else nn.Parameter(x[:, split:].clone())
+        return Features(x[:, :split].contiguous(), learned)
+
+    def _with_copies(self, copies: int, dry: bool) -> tuple[Tensor, Features]:
+        """([n] the row of each vertex or −1, rows of the own part and of those that follow)."""
+        comm, blocks = self.layout.comm, self.layout.blocks
+        held, x = held_parts(comm.rank, comm.size, copies), self.rows_of_features.given
+        came = [x]
+        for k, part in enumerate(held[1:], 1):
+            rows = x.new_empty(blocks.sizes[part], x.shape[1])
+            if not dry:
+                target = (comm.rank - k) % comm.size
+                (rows,) = comm.iswap([x.contiguous()], target, [rows], part, phase="plan").wait()
+            came.append(rows)
+        row_of = torch.full((self.layout.count,), -1, dtype=torch.int64, device="cpu")
+        vertices = torch.cat([self.owners.own(part) for part in held])
+        row_of[vertices] = torch.arange(vertices.numel(), device="cpu")
+        return row_of, Features(torch.cat(came))
+
+    def _choose(self, name: str, task: Task) -> tuple[Feed, Model, Placed]:
+        """The feed asked for; `auto` replays the first batches of both and counts bytes: no feature moves."""
+        why = check_columns(self.model)
+        if name == "push-pull":
+            if why:
+                raise UserError(f"push-pull cuts the input by columns, and {why}. Use --feed pull.")
+            probe_columns(self.model)
+        if name != "auto":
+            return self._lane(name)
+        if self.layout.comm.size == 1:
+            self.said.append("feed      pull: on one rank nothing travels")
+            return self._lane("pull")
+        if why:
+            self.said.append(f"feed      pull: {why}")
+            return self._lane("pull")
+        total = {feed: self._bytes_of_feed(feed, task) for feed in FEEDS}
+        best = min(FEEDS, key=lambda feed: total[feed])
+        other = FEEDS[1 - FEEDS.index(best)]
+        batches = min(_TRIED, task.steps)
+        self.said.append(
+            f"feed      {best}: {total[best] / batches / 1e6:,.3f} MB a batch, {other} "
+            f"{total[other] / batches / 1e6:,.3f} MB, counted in {batches}"
+        )
+        if best == "push-pull":
+            probe_columns(self.model)
+        return self._lane(best)
+
+    def _bytes_of_feed(self, name: str, task: Task) -> int:
+        """Bytes of the first batches of all ranks; errors behind a ReLU, of which half are 0, count half."""
+        lane = self._lane(name, dry=True)
+        trial = copy.copy(self)
+        trial._stash = []
+        trial._take_lane(lane)
+
+        def prepare(wrap: Wrap) -> Callable[[], object]:
+            dry = trial.dry(wrap)
+            return lambda: dry.run(task.epoch(1, _TRIED), lambda passed: None)
+
+        words = counted(self.layout.comm, prepare).words
+        if self.model.rectified and "errors" in words:
+            words["errors"] //= 2
+        told = torch.tensor([self.bytes_of(words)], device="cpu")
+        return int(self.layout.comm.all_reduce(told, phase="plan"))
+
+    def bytes_of(self, words: dict[str, int]) -> int:
+        """Bytes of these words: vertex numbers have their size, all else the model's."""
+        index = self.sampler.topology.indices.element_size()
+        own = self.rows_of_features.given.element_size()
+        return sum(n * (index if p in _INDEX_PHASES else own) for p, n in words.items())
+
+    # Steps.
+
+    def run(self, steps: Iterable[Step], update: Update) -> None:
+        taken: dict[int, Step] = {}
+
+        def done(flight: Flight) -> None:
+            assert flight.loss is not None
+            update(Passed(taken.pop(id(flight)), flight.model, flight.loss, flight.learned))
+
+        drive(self._flights(steps, taken), self.feed, done, bool(self._stash))
+
+    def _flights(self, steps: Iterable[Step], taken: dict[int, Step]) -> Iterator[Flight]:
+        live = self.live
+        live.train()
+        for number, step in enumerate(steps):
+            turn = step.noise.epoch
+            blocks = self.sampler.blocks(step.ids, turn, self.feed.upto(live))
+            model = live
+            if self._stash:
+                model = self._stash[number % len(self._stash)]
+                model.train()
+                with torch.no_grad():
+                    for kept, p in zip(model.parameters(), live.parameters(), strict=True):
+                        kept.copy_(p)
+            model.zero_grad(set_to_none=True)
+            flight = Flight(Batch(turn, step.ids, blocks), model, step.objective, step.noise)
+            taken[id(flight)] = step
+            yield flight
+
+    def dry(self, wrap: Wrap) -> Sampled:
+        out = copy.copy(self)
+        out.sampler, out.feed = self.sampler.dry(wrap), self.feed.dry(wrap)
+        out.live, out.features, out.placed = blank_model(self.live), out.feed.features, self.placed.dry(wrap)
+        out.model = blank_model(self.model)
+        out._stash = [blank_model(model) for model in self._stash]
+        return out
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        if self.live is self.model:
+            return
+        mine = dict(self.live.named_parameters())
+        for name, p in self.model.named_parameters():
+            p.copy_(self.placed.whole(name, mine[name].detach()))
+
+    @torch.no_grad()
+    def learned_rows(self) -> Tensor | None:
+        columns = self.placed.columns
+        if columns is None or self.features.learned is None:
+            return super().learned_rows()
+        return self._to_rows(self.features.learned.detach(), columns)
+
+    def _to_rows(self, learned: Tensor, columns: Columns) -> Tensor:
+        whole = torch.cat([torch.zeros_like(self.features.given), learned], 1)
+        given = columns.width - self._learned_width
+        return redistribute(whole, columns, columns.rows, phase="collect")[:, given:]
+
+    @property
+    def _learned_width(self) -> int:
+        learned = self.rows_of_features.learned
+        return 0 if learned is None else learned.shape[1]
+
+    @torch.no_grad()
+    def load(self, model: Model, learned: Tensor | None) -> None:
+        columns = self.placed.columns
+        if columns is None:
+            super().load(model, learned)
+            return
+        for name, p in self.live.named_parameters():
+            whole = dict(model.named_parameters())[name]
+            p.copy_(whole[columns.begin : columns.end] if name in self.placed.cut else whole)
+        if learned is not None and self.features.learned is not None:
+            both = torch.cat([self.rows_of_features.given, learned], 1)
+            mine = redistribute(both, columns.rows, columns)
+            self.features.learned.copy_(mine[:, self.features.given.shape[1] :])
+
+    @torch.no_grad()
+    def learned_gradient(self) -> Tensor | None:
+        columns, own = self.placed.columns, super().learned_gradient()
+        return own if columns is None or own is None else self._to_rows(own, columns)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "feed": self.feed.name, "fanouts": self.sampler.fanouts, "pipeline": bool(self._stash),
+            "copies": self.copies.as_dict(), "said": self.said,
+        }  # fmt: skip
+
+    def notes(self, batches: str) -> list[str]:
+        fanouts = ",".join("all" if f < 0 else str(f) for f in self.sampler.fanouts)
+        line = (
+            f"sampling  {batches}, fan-outs {fanouts}, "
+            f"{self.feed.name} feed{', pipelined' if self._stash else ''}"
+        )
+        if self.layout.comm.size > 1:
+            held = self.copies
+            line += f"; a rank holds {held.arcs} parts of arcs and {held.features} of features"
+        return [line, *self.said]
+
+
+def blank_model(model: Model) -> Model:
+    """The same model without numbers."""
+    return copy.deepcopy(model).to("meta")
+
+
+def cut_names(model: Model) -> tuple[str, ...]:
+    """The parameters that are cut with the features, by name."""
+    return tuple(f"layers.0.{name}" for name in getattr(model.layers[0], "cut", ()))
+
+
+def sliced(model: Model, begin: int, end: int) -> Model:
+    """A copy with rows begin … end − 1 of the parameters that are cut."""
+    out = copy.deepcopy(model)
+    layer = out.layers[0]
+    for name in getattr(layer, "cut", ()):
+        whole: Tensor = getattr(layer, name)
+        setattr(layer, name, nn.Parameter(whole.detach()[begin:end].clone()))
+    return out
+
+
+def first_learned(ids: Tensor, n: int, width: int, seed: int, dtype: torch.dtype) -> nn.Parameter:
+    """The first learned features of these vertices: Glorot's, for a matrix [n, width], from the seed."""
+    bound, key = math.sqrt(6 / (n + width)), Stream(seed, 0, _EMBEDDING).key
+    return nn.Parameter(uniform(ids, width, bound, key).to(dtype))
+
+
+def foretold(encoder: Encoder, steps: Callable[[], Iterable[Step]], after: Callable[[Encoder], Update],
+             last: Callable[[Encoder], None]) -> Volume:  # fmt: skip
+    """What this rank receives in these steps with their updates, and in what follows the last."""
+
+    def prepare(wrap: Wrap) -> Callable[[], object]:
+        dry = encoder.dry(wrap)
+
+        def work() -> None:
+            dry.run(steps(), after(dry))
+            last(dry)
+
+        return work
+
+    return counted(encoder.layout.comm, prepare)

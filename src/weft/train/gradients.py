@@ -1,0 +1,103 @@
+"""Gradients over the ranks: who sums what with whom, and the clip of their norms."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..nn import Model
+from .encoders import Passed, Placed
+from .task import Task
+
+
+class Gradients:
+    """Sums of a step's gradients, into the weights that are trained.
+
+        replicated weights   one flat all-reduce over all ranks
+        weights that are cut  all-reduce over the ranks that have the same part
+        learned features      nobody else's
+
+    With `clip_norm`, what a rank has alone adds its square to the flat sum: one word more.
+    """
+
+    def __init__(
+        self, live: Model, placed: Placed, learned: nn.Parameter | None, task: Task, clip_norm: float
+    ):
+        self.live, self.placed, self.learned, self.task, self.clip_norm = (
+            live,
+            placed,
+            learned,
+            task,
+            clip_norm,
+        )
+
+    def take(self, passed: Passed) -> None:
+        """The gradients of a step that went back, summed, clipped, in `grad` of the live weights."""
+        flown, cut = dict(passed.model.named_parameters()), set(self.placed.cut)
+        twins = self.placed.twins
+        pairs = [(name, p, _gradient(flown[name])) for name, p in self.live.named_parameters()]
+        mine = [(p, g) for name, p, g in pairs if name in cut]
+        if mine and twins is not None:
+            flat = torch.cat([g.reshape(-1) for _, g in mine])
+            twins.all_reduce(flat, out=flat, phase="grad")
+            _put(flat, [p for p, _ in mine])
+        learned = passed.learned
+        if self.learned is not None and learned is not None:
+            copies = self.placed.columns is not None and self.placed.copies > 1
+            if copies and twins is not None:  # other groups trained the same columns on other batches
+                learned = twins.all_reduce(learned.contiguous(), phase="grad")
+            self.learned.grad = learned
+        shared = [(p, g) for name, p, g in pairs if name not in cut]
+        squares = self._squares([p for p, _ in mine])
+        if shared or squares.numel():
+            flat = torch.cat([*(g.reshape(-1) for _, g in shared), squares])
+            self.placed.comm.all_reduce(flat, out=flat, phase="grad")
+            *_, squares = flat.split([flat.numel() - squares.numel(), squares.numel()])
+            _put(flat, [p for p, _ in shared])
+        if self.clip_norm:
+            self._clip({id(p) for p, _ in mine}, squares)
+
+    def _squares(self, cut: list[nn.Parameter]) -> Tensor:
+        """Squared norms of what this rank has alone: of cut weights, then of learned features. [0 … 2]"""
+        if not self.clip_norm:
+            return next(self.live.parameters()).new_empty(0)
+        like = next(self.live.parameters())
+        found = []
+        if cut:
+            total = sum((p.grad.square().sum() for p in cut if p.grad is not None), like.new_zeros(()))
+            found.append(total / self.placed.copies)  # every copy adds it
+        if self.learned is not None:
+            own = like.new_zeros(()) if self.learned.grad is None else self.learned.grad.square().sum()
+            found.append(own / (self.placed.copies if self.placed.columns is not None else 1))
+        return torch.stack(found) if found else like.new_empty(0)
+
+    def _clip(self, cut: set[int], squares: Tensor) -> None:
+        """Each group cut to `clip_norm`, as torch's `clip_grad_norm_` does it; whole norms, on every rank."""
+        rest = list(squares)
+        has_cut = bool(cut)
+        for group in self.task.clipped(self.live):
+            own = [p.grad.square().sum() for p in group if p.grad is not None and id(p) not in cut]
+            total = sum(own, next(self.live.parameters()).new_zeros(()))
+            if has_cut and any(id(p) in cut for p in group):
+                total = total + rest[0]
+            _scale(group, total.sqrt(), self.clip_norm)
+        if self.learned is not None:
+            _scale([self.learned], rest[-1].sqrt(), self.clip_norm)
+
+
+def _gradient(p: Tensor) -> Tensor:
+    return torch.zeros_like(p) if p.grad is None else p.grad
+
+
+def _put(flat: Tensor, parameters: list[nn.Parameter]) -> None:
+    at = 0
+    for p in parameters:
+        p.grad = flat[at : at + p.numel()].view_as(p)
+        at += p.numel()
+
+
+def _scale(parameters: list[nn.Parameter], norm: Tensor, limit: float) -> None:
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(factor)

@@ -1,0 +1,41 @@
+"""A layer whose ranks do not agree on their messages: an error, not a hang, and it names the layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from weft.comm import Communicator, run_ranks
+from weft.graph import Graph, load, split
+from weft.nn import MODELS, Adjacency, GCNLayer, register
+from weft.train import RunConfig, Trainer
+
+
+class OddLayer(GCNLayer):
+    """One that multiplies once more on the rank that has vertex 0."""
+
+    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
+        t = super().partial(A, h)
+        return A @ t if bool((A.rows == 0).any()) else t
+
+
+@pytest.fixture
+def odd():
+    register("odd", lambda c, own, w: ([GCNLayer(w[0], w[1]), OddLayer(w[1], w[2])], "gcn"))
+    yield
+    del MODELS["odd"]
+
+
+def train(comm: Communicator, graph: Graph) -> None:
+    torch.set_num_threads(1)
+    config = RunConfig()
+    config.model.name, config.model.hidden = "odd", 4
+    Trainer(graph, config, comm).step(1)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_collective_that_only_some_ranks_reach_names_its_layer(odd, ranks):
+    graph = split(load("sbm:nodes=40,features=5,classes=4"), 0.5, 0.2, 0)
+    with pytest.raises(Exception, match="layer 2, OddLayer"):
+        run_ranks(train, ranks, "threads", graph)
