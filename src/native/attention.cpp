@@ -1,6 +1,7 @@
 // Attention over the arcs of A, a row at a time: scores, stable softmax and the weighted sum in one pass.
 //
-//   s[e,h]  the score of arc e = (i, j) in head h: given, leaky(u[i,h] + v[j,h]), or row_gain[i,h] gain[j,h] <q[i,h,:], k[j,h,:]>
+//   s[e,h]  the score of arc e = (i, j) in head h: given; leaky(u[i,h] + v[j,h] + bias[e,h]);
+//           row_gain[i,h] gain[j,h] <q[i,h,:], k[j,h,:]> + bias[e,h]; or Σ_c mix[c] leaky(z[e,c]) + bias[e,h] (channels.h)
 //   p[e,h]  s itself, or exp(s - m_i) with a running maximum m_i and sum l_i (softmax)
 //   y[i,c]  Σ_e keep(e,h) p[e,h] x[j,c], h the head that column c belongs to
 //
@@ -10,7 +11,7 @@
 //
 // A row's arcs are taken in tiles, small enough that the rows of x that a tile reads twice (for the score
 // and for the sum) are still in the cache the second time. Nothing is stored per arc and column.
-#include "attention.h"
+#include "channels.h"
 
 namespace weft {
 namespace WEFT_ISA {
@@ -20,12 +21,15 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
             V* slope, bool begin, bool finish, int threads) {
   const int64_t H = at.heads, arcs = a.rows ? a.indptr[a.rows] : 0;
   const Segments segments(width, first, dim, kLanes<V>);
-  const bool dots = at.kind == Score::dot, shared = dots && at.column == x && at.inner * H == width;
+  const bool channel = at.kind == Score::channel, wide = channel || at.kind == Score::dot;
+  const bool shared = wide && at.column == x && at.inner * H == width;
   const int64_t key_width = at.inner * H, key_bytes = key_width * int64_t(sizeof(V));
-  const int64_t tile = dots ? tile_of<V>(width * int64_t(sizeof(V)) + (shared ? 0 : key_bytes)) : kLongest;
+  const int64_t tile = wide ? tile_of<V>(width * int64_t(sizeof(V)) + (shared ? 0 : key_bytes)) : kLongest;
   const Heads<V> heads(H, tile);
-  for_rows_with<V>(a.indptr, a.rows, width + key_width, 2 * heads.room + 2 * heads.period + 3 * H, threads,
-                   [&](int64_t i, V* scratch) {
+  const Channels<V> ch = channels_of(at, nullptr);
+  const int64_t numbers_of_z = channel ? tile * key_width : 0;
+  for_rows_with<V>(a.indptr, a.rows, width + key_width, 2 * heads.room + 2 * heads.period + 3 * H + numbers_of_z,
+                   threads, [&](int64_t i, V* scratch) {
     V* score = scratch;
     V* plain = score + heads.room;  // c, then keep p c
     V* pattern = plain + heads.room;
@@ -33,6 +37,7 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
     V* grow = running + heads.period;
     V* keep = grow + H;
     V* mean = keep + H;  // Σ p c
+    V* z = mean + H;
     V* out_slope = slope ? slope + i * width : nullptr;
     const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
     V* out = y + i * width;
@@ -56,10 +61,19 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
         }
       } else if (at.kind == Score::additive) {
         for (int64_t e = 0; e < n; ++e) copy_head(score + e * H, at.column + int64_t(columns[e]) * H, H);
+        add_bias(at, from + t, nullptr, n, score);
         heads.lay(pattern, at.row + i * at.row_stride);
         heads.each(numbers, [&](int64_t k, int64_t q) {
           store(score + k, leaky(load<Vec<V>>(score + k) + load<Vec<V>>(pattern + q), at.slope));
         });
+      } else if (channel) {
+        fill_tile(ch, at.weight, at.row + i * at.row_stride, at.column, columns, from + t, n, arcs - from - t, key_width, z);
+        Dots<V> into(score);
+        for (int64_t e = 0; e < n; ++e)
+          for (int64_t h = 0; h < H; ++h)
+            into.add(mixed(z + e * key_width + h * at.inner, at.mix + h * at.inner, at.slope, at.inner));
+        into.flush();
+        add_bias(at, from + t, nullptr, n, score);
       } else {
         const V* query = at.row + i * at.row_stride;
         Dots<V> into(score);
@@ -83,7 +97,9 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
             store(score + k, load<Vec<V>>(score + k) * load<Vec<V>>(pattern + q));
           });
         }
+        add_bias(at, from + t, nullptr, n, score);
       }
+      if (at.raw) std::memcpy(at.raw + (from + t) * H, score, size_t(n * H) * sizeof(V));
       if (at.softmax) {
         for (int64_t k = n * H; k < numbers; ++k) score[k] = -INFINITY;
         heads.lay(running, most);
@@ -155,16 +171,18 @@ template <class V, class I>
 void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, int64_t dim,
                      V* dx, V* dcolumn, V* dgain, V* dscore, int threads) {
   const int64_t H = at.heads, arcs = t.rows ? t.indptr[t.rows] : 0;
-  const bool dots = at.kind == Score::dot;
+  const bool channel = at.kind == Score::channel, dots = at.kind == Score::dot, wide = channel || dots;
   const int64_t key_width = at.inner * H;
   const Segments segments(width, 0, dim, kLanes<V>);
-  const Segments key_segments(dots ? key_width : 0, 0, dots ? at.inner : 1, kLanes<V>);
-  const int64_t bytes = width * int64_t(sizeof(V)), row_bytes = (dots ? key_width : H) * int64_t(sizeof(V));
-  const int64_t tile = tile_of<V>(bytes + (dots ? row_bytes : 0));
+  const Segments key_segments(wide ? key_width : 0, 0, wide ? at.inner : 1, kLanes<V>);
+  const int64_t bytes = width * int64_t(sizeof(V)), row_bytes = (wide ? key_width : H) * int64_t(sizeof(V));
+  const int64_t tile = tile_of<V>(bytes + (wide ? row_bytes : 0));
+  const Channels<V> ch = channels_of(at, at.permutation);
+  const int64_t numbers_of_z = channel ? tile * key_width : 0;
   const Heads<V> heads(H, tile);
   // dx and dcolumn may be one buffer, where the keys are the values: then both are added into it.
   const bool together = dcolumn == dx;
-  for_rows_with<V>(t.indptr, t.rows, 2 * (width + key_width), 7 * heads.room + 2 * heads.period, threads,
+  for_rows_with<V>(t.indptr, t.rows, 2 * (width + key_width), 7 * heads.room + 2 * heads.period + numbers_of_z, threads,
                    [&](int64_t j, V* scratch) {
     static thread_local std::array<Vec<V>, kLongest> part;
     V* p = scratch;             // the score, then exp(score - log Σ exp)
@@ -176,16 +194,17 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
     V* kept = keep + heads.room;
     V* pattern = kept + heads.room;
     V* running = pattern + heads.period;
+    V* z = running + heads.period;
     const V* gain = at.gain ? at.gain + j * H : nullptr;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from;
     const V* xj = x + j * width;
     V* out = dx + j * width;
-    V* out_column = dcolumn + j * (dots ? key_width : H);
+    V* out_column = dcolumn + j * (wide ? key_width : H);
     if (count == 0)
       for (int64_t c = 0; c < width; ++c) out[c] = 0;
-    if (!dots)
+    if (!wide)
       for (int64_t h = 0; h < H; ++h) out_column[h] = 0;
-    else if (count == 0 && !together)
+    else if ((count == 0 || channel) && !together)
       for (int64_t c = 0; c < key_width; ++c) out_column[c] = 0;
     if (gain)
       for (int64_t h = 0; h < H; ++h) dgain[j * H + h] = 0;
@@ -203,9 +222,9 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
           prefetch(stat + next * 2 * H, 1);
           prefetch(at.row + next * at.row_stride, row_bytes);
           __builtin_prefetch(dscore + arc[e + kAhead] * H, 1);
-          if (dots) prefetch(g + next * width, bytes);
+          if (wide) prefetch(g + next * width, bytes);
         }
-        if (dots)
+        if (wide)
           for (const Segment& s : segments)
             into.add(products(g + i * width + s.begin, xj + s.begin, s.end - s.begin));
         if (at.softmax) {
@@ -227,8 +246,18 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         heads.each(numbers, [&](int64_t k, int64_t q) {
           store(p + k, load<Vec<V>>(sum + k) * load<Vec<V>>(pattern + q));
         });
+        add_bias(at, from + begin, at.permutation, n, p);
+      } else if (channel) {
+        fill_tile(ch, at.weight, at.column + j * key_width, at.row, rows, from + begin, n, reach, key_width, z);
+        Dots<V> into_p(p);
+        for (int64_t e = 0; e < n; ++e)
+          for (int64_t h = 0; h < H; ++h)
+            into_p.add(mixed(z + e * key_width + h * at.inner, at.mix + h * at.inner, at.slope, at.inner));
+        into_p.flush();
+        add_bias(at, from + begin, at.permutation, n, p);
       } else {
         for (int64_t e = 0; e < n; ++e) copy_head(sum + e * H, at.row + int64_t(rows[e]) * at.row_stride, H);
+        add_bias(at, from + begin, at.permutation, n, sum);
         heads.lay(pattern, at.column + j * H);
         heads.each(numbers, [&](int64_t k, int64_t q) {
           const Vec<V> both = load<Vec<V>>(sum + k) + load<Vec<V>>(pattern + q);
@@ -250,8 +279,11 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         for (int64_t k = 0; k < used; ++k) kept[k] = p[k] * keep[k];
         weight = kept;
       }
-      if (!dots)
+      if (!wide)
         add_and_dot_rows(segments, rows, weight, H, n, reach, g, width, xj, part.data(), d, out, begin == 0);
+      if (at.extra)
+        for (int64_t e = 0; e < n; ++e)
+          for (int64_t h = 0; h < H; ++h) d[e * H + h] += at.extra[arc[e] * H + h];
       if (at.threshold)
         for (int64_t k = 0; k < used; ++k) d[k] *= keep[k];
       if (at.softmax) {
@@ -261,7 +293,7 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         });
       }
       for (int64_t k = used; k < numbers; ++k) d[k] = sum[k] = 0;
-      if (!dots || gain) {
+      if (!wide || gain) {
         heads.fill(running, V(0));
         heads.each(numbers, [&](int64_t k, int64_t q) {
           Vec<V> ds = load<Vec<V>>(d + k);
@@ -275,7 +307,11 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         heads.add_up(running, dots ? dgain + j * H : out_column);
       }
       for (int64_t e = 0; e < n; ++e) copy_head(dscore + arc[e] * H, d + e * H, H);
-      if (dots) add_rows_of(segments, rows, weight, H, n, reach, g, width, out, begin == 0, true);
+      if (wide) add_rows_of(segments, rows, weight, H, n, reach, g, width, out, begin == 0, true);
+      if (channel) {
+        mixed_backward(key_segments, d, H, at.mix, at.slope, n, key_width, z);
+        add_tile(z, n, key_width, out_column);
+      }
       if (dots)
         add_rows_of(key_segments, rows, d, H, n, reach, at.row, at.row_stride, out_column, begin == 0 && !together,
                     true);

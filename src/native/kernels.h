@@ -16,7 +16,19 @@ struct Csr {
 };
 
 // How attention scores an arc (i, j) in each head, and what is done with the scores.
-enum class Score : int { given = 0, additive = 1, dot = 2 };
+//   channel: Σ over the head's columns of mix[c] leaky(z[c]), z of Channels; bias: a number per arc and head, added.
+enum class Score : int { given = 0, additive = 1, dot = 2, channel = 3 };
+
+// What an arc makes of its ends and its features: z[e,c] = row[i,c] + column[j,c] + Σ_t features[e,t] weight[t,c].
+template <class V>
+struct Channels {
+  const V* row;     // [rows, width], may be null
+  const V* column;  // [columns, width]
+  const V* features;
+  const V* weight;  // [inner, width]
+  int64_t inner;    // features per arc; 0: none
+  const int64_t* permutation;  // in a walk over the transpose: where arc e stands in A
+};
 
 template <class V>
 struct Attention {
@@ -30,6 +42,17 @@ struct Attention {
   int64_t row_stride;
   const V* column;
   int64_t inner;
+  // [arcs, heads] in A's order, may be null: added to the score; of additive ones before the LeakyReLU.
+  const V* bias;
+  // [arcs, heads], may be null: where `attend` leaves the scores, before softmax and dropout.
+  V* raw;
+  // [arcs, heads], may be null: in backward, added to the gradient of the weight p of each arc.
+  const V* extra;
+  // channel: the factors [heads · inner] and what the arcs' features are multiplied with.
+  const V* mix;
+  const V* features;
+  const V* weight;
+  int64_t feature_width;
   // dot: a factor per column and head, [columns, heads], and one per row; each may be null.
   const V* gain;
   const V* row_gain;
@@ -69,6 +92,27 @@ struct Kernels {
   // nothing per arc. stat [rows, 4 heads]: row_gain, gain, log Σ exp, Σ g y; dgains [rows, 2 heads]: of both gains.
   void (*attend_self_backward)(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
                                V* dx, V* dgains, int threads);
+  // out[e,h] = Σ over the columns of head h = (first + c) / dim of mix[c] leaky(z[e,c]).
+  void (*channel_scores)(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
+                         int64_t heads, V* out, int threads);
+  // A walk over A or its transpose, given ds [arcs, heads] in A's order: dfixed [rows of the walk, width] is written,
+  // dweight [inner, width] and dmix [width] are added to; each may be null.
+  void (*channel_scores_backward)(Csr<V, I> m, Channels<V> ch, bool transposed, const V* ds, const V* mix, V slope,
+                                  int64_t width, int64_t first, int64_t dim, int64_t heads, V* dfixed, V* dweight,
+                                  V* dmix, int threads);
+  // y[i] (+)= Σ_e max(z, 0) (kind 0), or Σ_e σ(z) ∘ (x[j] + f[e] value_weight) (kind 1).
+  void (*channel_sum)(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
+                      bool accumulate, int threads);
+  // Its gradients, in a walk over A (dfixed: of the row side) or its transpose (of the column side, dx of x).
+  void (*channel_sum_backward)(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
+                               const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
+                               int threads);
+  // Σ z, Σ z², max z, min z over the arcs of a row, and whose z those were (-1: no arcs, then 0).
+  void (*channel_stats)(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* squares, V* most, V* least, I* arg_most,
+                        I* arg_least, int threads);
+  void (*channel_stats_backward)(Csr<V, I> t, Channels<V> ch, const I* labels, const V* dsum, const V* dsquares,
+                                 const V* dmost, const V* dleast, const I* arg_most, const I* arg_least, int64_t width,
+                                 V* dcolumn, V* dweight, int threads);
   // out[k] = x[index[k]]
   void (*gather_rows)(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
   // x[index[k]] += src[k]; no index occurs twice.

@@ -83,6 +83,8 @@ struct Scores {
   int64_t row_stride = 0;
   Address column = 0;
   int64_t inner = 0;
+  Address bias = 0, raw = 0, extra = 0, mix = 0, features = 0, weight = 0;
+  int64_t feature_width = 0;
   Address gain = 0, row_gain = 0;
   double slope = 1;
   bool softmax = true;
@@ -94,8 +96,22 @@ struct Scores {
   template <class V>
   weft::Attention<V> as() const {
     return {weft::Score(kind), heads, at<const V>(given), at<const int64_t>(permutation), at<const V>(row),
-            row_stride, at<const V>(column), inner, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
+            row_stride, at<const V>(column), inner, at<const V>(bias), at<V>(raw), at<const V>(extra), at<const V>(mix), at<const V>(features),
+            at<const V>(weight), feature_width, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
             at<const int64_t>(row_names), at<const int64_t>(column_names)};
+  }
+};
+
+// weft::Channels likewise.
+struct Channels {
+  Address row = 0, column = 0, features = 0, weight = 0;
+  int64_t inner = 0;
+  Address permutation = 0;
+
+  template <class V>
+  weft::Channels<V> as() const {
+    return {at<const V>(row), at<const V>(column), at<const V>(features), at<const V>(weight), inner,
+            at<const int64_t>(permutation)};
   }
 };
 
@@ -155,6 +171,56 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
           kernels<V, I>().attend_self_backward(csr(rows, indptr, indices, 0), s.template as<V>(), at<const V>(stat),
                                                at<const V>(g), at<const V>(x), width, at<V>(dx), at<V>(dgains),
                                                threads);
+        });
+  m.def(("channel_scores_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, Address mix, double slope, int64_t width,
+            int64_t first, int64_t dim, int64_t heads, Address out, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_scores(csr(rows, indptr, indices, 0), ch.template as<V>(), at<const V>(mix), V(slope),
+                                         width, first, dim, heads, at<V>(out), threads);
+        });
+  m.def(("channel_scores_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, bool transposed, Address ds, Address mix,
+            double slope, int64_t width, int64_t first, int64_t dim, int64_t heads, Address dfixed, Address dweight,
+            Address dmix, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_scores_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), transposed,
+                                                  at<const V>(ds), at<const V>(mix), V(slope), width, first, dim, heads,
+                                                  at<V>(dfixed), at<V>(dweight), at<V>(dmix), threads);
+        });
+  m.def(("channel_sum_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, Address x, Address value_weight,
+            int64_t width, Address y, bool accumulate, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_sum(csr(rows, indptr, indices, 0), ch.template as<V>(), kind, at<const V>(x),
+                                      at<const V>(value_weight), width, at<V>(y), accumulate, threads);
+        });
+  m.def(("channel_sum_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, bool transposed, Address g,
+            Address x, Address value_weight, int64_t width, Address dfixed, Address dx, Address dweight,
+            Address dvalue_weight, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_sum_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), kind, transposed,
+                                               at<const V>(g), at<const V>(x), at<const V>(value_weight), width,
+                                               at<V>(dfixed), at<V>(dx), at<V>(dweight), at<V>(dvalue_weight), threads);
+        });
+  m.def(("channel_stats_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t width, Address sum, Address squares,
+            Address most, Address least, Address arg_most, Address arg_least, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_stats(csr(rows, indptr, indices, 0), ch.template as<V>(), width, at<V>(sum),
+                                        at<V>(squares), at<V>(most), at<V>(least), at<I>(arg_most), at<I>(arg_least),
+                                        threads);
+        });
+  m.def(("channel_stats_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address t_indptr, Address t_indices, const Channels& ch, Address labels, Address dsum,
+            Address dsquares, Address dmost, Address dleast, Address arg_most, Address arg_least, int64_t width,
+            Address dcolumn, Address dweight, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_stats_backward(
+              csr(rows, t_indptr, t_indices, 0), ch.template as<V>(), at<const I>(labels), at<const V>(dsum),
+              at<const V>(dsquares), at<const V>(dmost), at<const V>(dleast), at<const I>(arg_most),
+              at<const I>(arg_least), width, at<V>(dcolumn), at<V>(dweight), threads);
         });
   m.def(("gather_rows_" + suffix).c_str(),
         [](Address x, Address index, int64_t count, int64_t width, Address out, int threads) {
@@ -263,6 +329,13 @@ NB_MODULE(_native, m) {
       .def_rw("row_stride", &Scores::row_stride)
       .def_rw("column", &Scores::column)
       .def_rw("inner", &Scores::inner)
+      .def_rw("bias", &Scores::bias)
+      .def_rw("raw", &Scores::raw)
+      .def_rw("extra", &Scores::extra)
+      .def_rw("mix", &Scores::mix)
+      .def_rw("features", &Scores::features)
+      .def_rw("weight", &Scores::weight)
+      .def_rw("feature_width", &Scores::feature_width)
       .def_rw("gain", &Scores::gain)
       .def_rw("row_gain", &Scores::row_gain)
       .def_rw("slope", &Scores::slope)
@@ -272,6 +345,14 @@ NB_MODULE(_native, m) {
       .def_rw("key", &Scores::key)
       .def_rw("row_names", &Scores::row_names)
       .def_rw("column_names", &Scores::column_names);
+  nb::class_<Channels>(m, "Channels")
+      .def(nb::init<>())
+      .def_rw("row", &Channels::row)
+      .def_rw("column", &Channels::column)
+      .def_rw("features", &Channels::features)
+      .def_rw("weight", &Channels::weight)
+      .def_rw("inner", &Channels::inner)
+      .def_rw("permutation", &Channels::permutation);
   bind_sparse<float, int32_t>(m, "f32_i32");
   bind_sparse<float, int64_t>(m, "f32_i64");
   bind_sparse<double, int32_t>(m, "f64_i32");

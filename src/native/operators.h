@@ -31,6 +31,27 @@ template <class V, class I>
 void attend_self_backward(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, V* dx,
                           V* dgains, int threads);
 template <class V, class I>
+void channel_scores(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
+                    int64_t heads, V* out, int threads);
+template <class V, class I>
+void channel_scores_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V* ds, const V* mix, V slope,
+                             int64_t width, int64_t first, int64_t dim, int64_t heads, V* dfixed, V* dweight, V* dmix,
+                             int threads);
+template <class V, class I>
+void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
+                 bool accumulate, int threads);
+template <class V, class I>
+void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
+                          const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
+                          int threads);
+template <class V, class I>
+void channel_stats(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* squares, V* most, V* least, I* arg_most,
+                   I* arg_least, int threads);
+template <class V, class I>
+void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const V* dsum, const V* dsquares,
+                            const V* dmost, const V* dleast, const I* arg_most, const I* arg_least, int64_t width,
+                            V* dcolumn, V* dweight, int threads);
+template <class V, class I>
 void gather_rows(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
 template <class V, class I>
 void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);

@@ -12,6 +12,7 @@ maximum and sum. No autograd here: `weft.parallel.attend` calls both directions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +20,12 @@ from torch import Tensor
 from ..memory import empty
 from ..meter import metered
 from . import dry, native
+from .channels import Channels, channel_scores, channel_scores_backward
 from .csr import CSR
 from .dropout import _threshold, philox
 from .sddmm import head_of, sddmm_heads
 
-_KINDS = {"given": 0, "additive": 1, "dot": 2}
+_KINDS = {"given": 0, "additive": 1, "dot": 2, "channel": 3}
 _ARCS = 1 << 18
 
 
@@ -61,13 +63,15 @@ class Scores:
     """How arc (i, j) is scored in each head.
 
     given      s[e,h] = given[e,h]
-    additive   s[e,h] = leaky(row[i,h] + column[j,h]),     leaky(t) = t or slope·t where t ≤ 0
-    dot        s[e,h] = row_gain[i,h] gain[j,h] ⟨row[i,h,:], column[j,h,:]⟩
+    additive   s[e,h] = leaky(row[i,h] + column[j,h] + bias[e,h]),     leaky(t) = t or slope·t where t ≤ 0
+    dot        s[e,h] = row_gain[i,h] gain[j,h] ⟨row[i,h,:], column[j,h,:]⟩ + bias[e,h]
+    channel    s[e,h] = Σ_c mix[h,c] leaky(z[e,h,c]) + bias[e,h],  z = row[i] + column[j] + features[e] weight
 
-    row     [rows, heads]     (dot: [rows, heads · d])
-    column  [columns, heads]  (dot: [columns, heads · d])
+    row     [rows, heads]     (dot and channel: [rows, heads · d])
+    column  [columns, heads]  (dot and channel: [columns, heads · d])
     gain    [columns, heads]  or None: 1;  row_gain [rows, heads] or None, for `attend` alone
-    given   [arcs, heads]
+    given   [arcs, heads];    bias [arcs, heads] or None: 0
+    mix     [heads · d];      features [arcs, t] and weight [t, heads · d], or None
     """
 
     kind: str
@@ -80,11 +84,25 @@ class Scores:
     drop: Drop | None = None
     gain: Tensor | None = None
     row_gain: Tensor | None = None
+    bias: Tensor | None = None
+    mix: Tensor | None = None
+    features: Tensor | None = None
+    weight: Tensor | None = None
 
     @property
     def inner(self) -> int:
-        """Columns per head of a dot product."""
-        return self.row.shape[1] // self.heads if self.kind == "dot" and self.row is not None else 0
+        """Columns per head of the two sides, where they are wider than a number a head."""
+        return self.row.shape[1] // self.heads if self.wide and self.row is not None else 0
+
+    @property
+    def wide(self) -> bool:
+        return self.kind in ("dot", "channel")
+
+    @property
+    def channels(self) -> Channels:
+        """What z is made of, of channel scores."""
+        assert self.column is not None
+        return Channels(self.column, self.row, self.features, self.weight)
 
     def of(self, a: CSR) -> Tensor:
         """s, [arcs, heads], before softmax and dropout."""
@@ -96,14 +114,26 @@ class Scores:
             return self.given
         assert self.row is not None
         assert self.column is not None
-        if self.kind == "dot":
+        if self.kind == "additive":
+            t = self.sums(a)
+            return torch.where(t > 0, t, t * self.slope)
+        if self.kind == "channel":
+            assert self.mix is not None
+            s = channel_scores(a, self.channels, self.mix, self.slope, 0, max(self.inner, 1), self.heads)
+        else:
             s = sddmm_heads(a, self.row, self.column, 0, max(self.inner, 1), self.heads)
             s = s if self.row_gain is None else s * self.row_gain[a.row_of]
-            return s if self.gain is None else s * self.gain[a.indices.long()]
-        t = self.row[a.row_of] + self.column[a.indices.long()]
-        return torch.where(t > 0, t, t * self.slope)
+            s = s if self.gain is None else s * self.gain[a.indices.long()]
+        return s if self.bias is None else s + self.bias
 
-    def _native(self, permutation: Tensor | None = None) -> object:
+    def sums(self, a: CSR) -> Tensor:
+        """row + column + bias of additive scores, before the LeakyReLU."""
+        assert self.row is not None
+        assert self.column is not None
+        t = self.row[a.row_of] + self.column[a.indices.long()]
+        return t if self.bias is None else t + self.bias
+
+    def _native(self, permutation: Tensor | None = None) -> Any:
         assert native.extension is not None
         out = native.extension.Scores()
         out.kind, out.heads, out.softmax = _KINDS[self.kind], self.heads, self.softmax
@@ -111,7 +141,9 @@ class Scores:
         out.row, out.column = native.address(self.row), native.address(self.column)
         out.row_stride = 0 if self.row is None else self.row.shape[1]
         out.inner, out.slope, out.gain = self.inner, self.slope, native.address(self.gain)
-        out.row_gain = native.address(self.row_gain)
+        out.row_gain, out.bias, out.mix = map(native.address, (self.row_gain, self.bias, self.mix))
+        out.features, out.weight = native.address(self.features), native.address(self.weight)
+        out.feature_width = 0 if self.features is None else self.features.shape[1]
         if self.drop is not None and self.drop.p > 0:
             out.threshold, out.scale = _threshold(self.drop.p), 1 / (1 - self.drop.p)
             out.key = self.drop.key
@@ -136,6 +168,7 @@ def attend(
     finish: bool = True,
     permutation: Tensor | None = None,
     slope: Tensor | None = None,
+    raw: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """(y, state): y[i,c] = Σ over e of keep[e,h] p[e,h] x[j,c]; row by row, nothing kept per arc.
 
@@ -143,6 +176,7 @@ def attend(
         y      [rows, w]       rows without arcs are 0
         state  [rows, 2·heads] softmax: maximum and sum of exp(s − maximum); None without softmax
         slope  [rows, w]       written where given: ∂y[i,c] / ∂row_gain[i,h], of dot products in one block
+        raw    [arcs, heads]   written where given: s
 
     Blocks of one row after the other: hand y and state of the last call in as `out` and `state`, and
     `finish` with the last: only then y is divided by the sum.
@@ -159,9 +193,11 @@ def attend(
     if out is None:
         out = empty(rows, width, like=x)
         state = empty(rows, 2 * heads, like=x) if scores.softmax else None
-    if _served(a, x, scores.row, scores.column, scores.given):
+    if _served(a, x, scores.row, scores.column, scores.given, scores.features):
+        how = scores._native(permutation)
+        how.raw = native.address(raw)
         native.kernel("attend", x, a.indices)(
-            rows, *map(native.address, (a.indptr, a.indices)), scores._native(permutation), native.address(x),
+            rows, *map(native.address, (a.indptr, a.indices)), how, native.address(x),
             width, first, max(dim, 1), *map(native.address, (state, out, slope)), begin, finish,
             native.threads((a.arcs + rows) * max(width, heads)),
         )  # fmt: skip
@@ -171,6 +207,8 @@ def attend(
     s = scores.of(a)
     s = s if permutation is None else s[permutation]
     p = s
+    if raw is not None:
+        raw.copy_(s)
     if begin:
         out.zero_()
     head = head_of(width, first, dim, x.device)
@@ -230,16 +268,17 @@ def log_sum(state: Tensor) -> Tensor:
 
 @metered("attend")
 def attend_backward(
-    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor, dim: int
+    a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor, dim: int, extra: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """(dx, dcolumn, dgain, ds) of a finished `attend` of additive or dot scores, in one walk over Aᵀ.
+    """(dx, dcolumn, dgain, ds) of a finished `attend` of scores that are not given, in one walk over Aᵀ.
 
         stat   [rows, 2·heads]  log Σ exp(s), and Σ_c dy[i,c] y[i,c] over the head's columns
-        dp     = keep ∘ ⟨dy[i], x[j]⟩                      ds = p ∘ (dp − stat)      (no softmax: ds = dp)
+        dp     = keep ∘ (⟨dy[i], x[j]⟩ + extra[e])         ds = p ∘ (dp − stat)      (no softmax: ds = dp)
         dx[j]  = Σ_i keep p dy[i]
-        dcolumn  additive: Σ_i ds · leaky'                 dot: Σ_i ds · gain[j] row[i]
+        dcolumn  additive: Σ_i ds · leaky'    dot: Σ_i ds · gain[j] row[i]    channel: Σ_i ds · mix leaky'(z)
         dgain  Σ_i ds ⟨row[i], column[j]⟩;  None without a gain
-        ds     [arcs, heads], in A's order: of the sum row + column, or of the dot product
+        ds     [arcs, heads], in A's order: of the sum row + column (+ bias), of the dot product, or of s
+        extra  [arcs, heads] or None: what else the weights p are multiplied with
 
     Where dot's keys are the values (column is x), dcolumn is added into dx, and both are the same tensor.
     """
@@ -247,14 +286,16 @@ def attend_backward(
     assert scores.row is not None
     assert scores.column is not None
     together = scores.column is x
-    if _served(a, x, scores.row, scores.column, dy, stat):
+    if _served(a, x, scores.row, scores.column, dy, stat, scores.features, extra):
         t = a.T
         dx = empty(a.shape[1], width, like=x)
         dcolumn = dx if together else empty(*scores.column.shape, like=x)
         dgain = None if scores.gain is None else torch.empty_like(scores.gain)
         ds = empty(a.arcs, heads, like=x)
+        how = scores._native(a.permutation)
+        how.extra = native.address(extra)
         native.kernel("attend_backward", x, a.indices)(
-            t.shape[0], *map(native.address, (t.indptr, t.indices)), scores._native(a.permutation),
+            t.shape[0], *map(native.address, (t.indptr, t.indices)), how,
             *map(native.address, (stat, dy, x)), width, max(dim, 1), native.address(dx),
             *map(native.address, (dcolumn, dgain, ds)), native.threads((a.arcs + rows) * max(width, heads)),
         )  # fmt: skip
@@ -266,6 +307,7 @@ def attend_backward(
         return dx, dcolumn, dgain, dry.blank(a.arcs, heads, dtype=x.dtype)
     i, j = a.row_of, a.indices.long()
     p, ds = scores.of(a), sddmm_heads(a, dy, x, 0, dim, heads)
+    ds = ds if extra is None else ds + extra
     keep = dgain = None
     if scores.drop is not None and scores.drop.p > 0:
         keep = scores.drop.factors(a, heads, x.dtype)
@@ -274,8 +316,13 @@ def attend_backward(
         p = torch.exp(p - stat[i, :heads])
         ds = p * (ds - stat[i, heads:])
     if scores.kind == "additive":
-        ds = torch.where(scores.row[i] + scores.column[j] > 0, ds, ds * scores.slope)
+        ds = torch.where(scores.sums(a) > 0, ds, ds * scores.slope)
         dcolumn = torch.zeros_like(scores.column).index_add_(0, j, ds)
+    elif scores.kind == "channel":
+        assert scores.mix is not None
+        dcolumn, _, _ = channel_scores_backward(
+            a, scores.channels, ds, scores.mix, scores.slope, 0, max(scores.inner, 1), "column", False
+        )
     else:
         if scores.gain is not None:
             plain = sddmm_heads(a, scores.row, scores.column, 0, max(scores.inner, 1), heads)

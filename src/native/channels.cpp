@@ -1,0 +1,323 @@
+// Messages that an arc makes column by column of z (channels.h), summed up by row, and their gradients.
+//
+//   relu    y[i] = Σ_e max(z, 0)
+//   gate    y[i] = Σ_e σ(z) ∘ v,    v[e] = x[j] + f[e] U
+//   stats   Σ_e z, Σ_e z², max_e z, min_e z, and who was the largest and the smallest
+//   score   s[e,h] = Σ over the columns of head h of mix[c] leaky(z[c])          per arc, not summed
+//
+// A gradient walks over A (then `fixed` is the row side) or over its transpose (the column side).
+#include "channels.h"
+
+namespace weft {
+namespace WEFT_ISA {
+namespace {
+
+constexpr int64_t kGroups = 64;  // sums over all arcs are kept for so many groups of rows, then added in order
+
+template <class V>
+inline int64_t channel_tile(int64_t width) {
+  const int64_t fit = kTileBytes / (width * int64_t(sizeof(V)) + 1);
+  return fit < 4 ? 4 : fit > kLongest ? kLongest : fit / 4 * 4;
+}
+
+template <class V>
+inline Vec<V> sigmoid(Vec<V> z) {
+  return V(1) / (V(1) + exponential<V>(-z));
+}
+template <class V>
+inline V sigmoid(V z) {
+  return V(1) / (V(1) + std::exp(-z));
+}
+
+template <class V>
+inline Vec<V> above(Vec<V> z) {
+  return z > V(0) ? z : Vec<V>{};
+}
+
+// body(index of the row, arcs from, count, scratch) for every row, in groups: `partial(g)` is the group's own memory.
+template <class V, class I, class F>
+inline void for_groups(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own, V* total, int threads, F&& body) {
+  RowChunks chunks(m.indptr, m.rows, width);
+  if (own && chunks.chunks > kGroups) chunks.chunks = kGroups;
+  std::vector<V> partial(size_t(own * chunks.chunks), V(0));
+  parallel_for(chunks.chunks, threads, [&](int64_t group) {
+    static thread_local std::vector<V> memory;
+    if (int64_t(memory.size()) < numbers) memory.resize(size_t(numbers));
+    const int64_t end = chunks.begin(group + 1);
+    for (int64_t i = chunks.begin(group); i < end; ++i) body(i, memory.data(), partial.data() + own * group);
+  });
+  for (int64_t g = 0; g < chunks.chunks; ++g)
+    for (int64_t k = 0; k < own; ++k) total[k] += partial[size_t(own * g + k)];
+}
+
+template <class V>
+inline void gate_row(const V* z, const V* v, int64_t n, int64_t width, V* out) {
+  constexpr int L = kLanes<V>;
+  int64_t c = 0;
+  for (; c + L <= width; c += L) {
+    Vec<V> sum = load<Vec<V>>(out + c);
+    for (int64_t e = 0; e < n; ++e) sum += sigmoid<V>(load<Vec<V>>(z + e * width + c)) * load<Vec<V>>(v + e * width + c);
+    store(out + c, sum);
+  }
+  for (; c < width; ++c)
+    for (int64_t e = 0; e < n; ++e) out[c] += sigmoid(z[e * width + c]) * v[e * width + c];
+}
+
+template <class V>
+inline void relu_row(const V* z, int64_t n, int64_t width, V* out) {
+  constexpr int L = kLanes<V>;
+  int64_t c = 0;
+  for (; c + L <= width; c += L) {
+    Vec<V> sum = load<Vec<V>>(out + c);
+    for (int64_t e = 0; e < n; ++e) sum += above<V>(load<Vec<V>>(z + e * width + c));
+    store(out + c, sum);
+  }
+  for (; c < width; ++c)
+    for (int64_t e = 0; e < n; ++e) out[c] += z[e * width + c] > V(0) ? z[e * width + c] : V(0);
+}
+
+}  // namespace
+
+template <class V, class I>
+void channel_scores(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
+                    int64_t heads, V* out, int threads) {
+  const Segments segments(width, first, dim, kLanes<V>);
+  const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
+  for_groups<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
+    const V* fixed = ch.row ? ch.row + i * width : nullptr;
+    for (int64_t t = 0; t < count; t += tile) {
+      const int64_t n = count - t < tile ? count - t : tile;
+      fill_tile(ch, ch.weight, fixed, ch.column, a.indices + from + t, from + t, n, arcs - from - t, width, z);
+      for (int64_t e = 0; e < n; ++e) {
+        V* s = out + (from + t + e) * heads;
+        for (int64_t h = 0; h < heads; ++h) s[h] = 0;
+        for (const Segment& at : segments)
+          s[at.head] = total<V>(mixed(z + e * width + at.begin, mix + at.begin, slope, at.end - at.begin));
+      }
+    }
+  });
+}
+
+template <class V, class I>
+void channel_scores_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V* ds, const V* mix, V slope,
+                             int64_t width, int64_t first, int64_t dim, int64_t heads, V* dfixed, V* dweight, V* dmix,
+                             int threads) {
+  const Segments segments(width, first, dim, kLanes<V>);
+  const int64_t tile = channel_tile<V>(width), arcs = m.rows ? m.indptr[m.rows] : 0;
+  const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dmix ? width : 0);
+  std::vector<V> sums(size_t(own), V(0));
+  for_groups<V, I>(m, width, tile * (width + heads), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
+    V* d = z + tile * width;
+    const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
+    const V* near = transposed ? ch.column : ch.row;
+    const V* far = transposed ? ch.row : ch.column;
+    V* out = dfixed ? dfixed + i * width : nullptr;
+    if (out)
+      for (int64_t c = 0; c < width; ++c) out[c] = 0;
+    for (int64_t t = 0; t < count; t += tile) {
+      const int64_t n = count - t < tile ? count - t : tile;
+      fill_tile(ch, ch.weight, near ? near + i * width : nullptr, far, m.indices + from + t, from + t, n,
+                arcs - from - t, width, z);
+      for (int64_t e = 0; e < n; ++e)
+        copy_head(d + e * heads, ds + (ch.permutation ? ch.permutation[from + t + e] : from + t + e) * heads, heads);
+      if (dmix) add_mix(segments, d, heads, slope, n, width, z, partial + weights);
+      mixed_backward(segments, d, heads, mix, slope, n, width, z);
+      if (out) add_tile(z, n, width, out);
+      if (weights) add_outer(ch, from + t, n, width, z, partial);
+    }
+  });
+  for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
+  if (dmix)
+    for (int64_t c = 0; c < width; ++c) dmix[c] += sums[size_t(weights + c)];
+}
+
+template <class V, class I>
+void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
+                 bool accumulate, int threads) {
+  const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
+  const bool gate = kind == 1;
+  for_groups<V, I>(a, width, 2 * tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+    V* v = z + tile * width;
+    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
+    V* out = y + i * width;
+    if (!accumulate)
+      for (int64_t c = 0; c < width; ++c) out[c] = 0;
+    for (int64_t t = 0; t < count; t += tile) {
+      const int64_t n = count - t < tile ? count - t : tile;
+      const I* columns = a.indices + from + t;
+      fill_tile(ch, ch.weight, ch.row ? ch.row + i * width : nullptr, ch.column, columns, from + t, n, arcs - from - t,
+                width, z);
+      if (gate) {
+        Channels<V> values = ch;
+        values.inner = value_weight ? ch.inner : 0;
+        fill_tile(values, value_weight, static_cast<const V*>(nullptr), x, columns, from + t, n, arcs - from - t, width, v);
+        gate_row(z, v, n, width, out);
+      } else {
+        relu_row(z, n, width, out);
+      }
+    }
+  });
+}
+
+template <class V, class I>
+void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
+                          const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
+                          int threads) {
+  constexpr int L = kLanes<V>;
+  const int64_t tile = channel_tile<V>(width), arcs = m.rows ? m.indptr[m.rows] : 0;
+  const bool gate = kind == 1;
+  const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dvalue_weight ? ch.inner * width : 0);
+  std::vector<V> sums(size_t(own), V(0));
+  for_groups<V, I>(m, width, 2 * tile * width, own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
+    V* v = z + tile * width;
+    const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
+    const V* near = transposed ? ch.column : ch.row;
+    const V* far = transposed ? ch.row : ch.column;
+    V* out = dfixed ? dfixed + i * width : nullptr;
+    V* out_x = dx ? dx + i * width : nullptr;
+    for (int64_t c = 0; c < width; ++c) {
+      if (out) out[c] = 0;
+      if (out_x) out_x[c] = 0;
+    }
+    for (int64_t t = 0; t < count; t += tile) {
+      const int64_t n = count - t < tile ? count - t : tile, reach = arcs - from - t;
+      const I* index = m.indices + from + t;
+      fill_tile(ch, ch.weight, near ? near + i * width : nullptr, far, index, from + t, n, reach, width, z);
+      if (gate) {
+        Channels<V> values = ch;
+        values.inner = value_weight ? ch.inner : 0;
+        fill_tile(values, value_weight, transposed ? x + i * width : nullptr, transposed ? nullptr : x, index, from + t, n,
+                  reach, width, v);
+      }
+      for (int64_t e = 0; e < n; ++e) {
+        if (transposed && e + kAhead < reach) prefetch(g + int64_t(index[e + kAhead]) * width, width * int64_t(sizeof(V)));
+        const V* dy = g + (transposed ? int64_t(index[e]) : i) * width;
+        V* ze = z + e * width;
+        V* ve = v + e * width;
+        int64_t c = 0;
+        for (; c + L <= width; c += L) {
+          const Vec<V> d = load<Vec<V>>(dy + c), t0 = load<Vec<V>>(ze + c);
+          if (gate) {
+            const Vec<V> s = sigmoid<V>(t0);
+            store(ze + c, s * (V(1) - s) * load<Vec<V>>(ve + c) * d);
+            store(ve + c, s * d);
+          } else {
+            store(ze + c, t0 > V(0) ? d : Vec<V>{});
+          }
+        }
+        for (; c < width; ++c) {
+          if (gate) {
+            const V s = sigmoid(ze[c]);
+            ze[c] = s * (V(1) - s) * ve[c] * dy[c];
+            ve[c] = s * dy[c];
+          } else {
+            ze[c] = ze[c] > V(0) ? dy[c] : V(0);
+          }
+        }
+      }
+      if (out) add_tile(z, n, width, out);
+      if (out_x) add_tile(v, n, width, out_x);
+      if (weights) add_outer(ch, from + t, n, width, z, partial);
+      if (dvalue_weight) add_outer(ch, from + t, n, width, v, partial + weights);
+    }
+  });
+  for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
+  for (int64_t k = weights; k < own; ++k) dvalue_weight[k - weights] += sums[size_t(k)];
+}
+
+template <class V, class I>
+void channel_stats(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* squares, V* most, V* least, I* arg_most,
+                   I* arg_least, int threads) {
+  constexpr int L = kLanes<V>;
+  const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
+  for_groups<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from, at = i * width;
+    for (int64_t c = at; c < at + width; ++c) sum[c] = squares[c] = most[c] = least[c] = 0, arg_most[c] = arg_least[c] = -1;
+    for (int64_t t = 0; t < count; t += tile) {
+      const int64_t n = count - t < tile ? count - t : tile;
+      const I* columns = a.indices + from + t;
+      fill_tile(ch, ch.weight, ch.row ? ch.row + at : nullptr, ch.column, columns, from + t, n, arcs - from - t, width, z);
+      int64_t c = 0;
+      for (; c + L <= width; c += L) {
+        Vec<V> s = load<Vec<V>>(sum + at + c), q = load<Vec<V>>(squares + at + c);
+        Vec<V> high = t ? load<Vec<V>>(most + at + c) : load<Vec<V>>(z + c);
+        Vec<V> low = t ? load<Vec<V>>(least + at + c) : high;
+        Mask<V> up = Mask<V>{} - MaskLane<V>(t ? 1 : 0), down = up;  // -1: still the one from before
+        for (int64_t e = 0; e < n; ++e) {
+          const Vec<V> now = load<Vec<V>>(z + e * width + c);
+          s += now, q += now * now;
+          const Mask<V> over = (now > high) | ((now != now) & (high == high));
+          const Mask<V> under = (now < low) | ((now != now) & (low == low));
+          const Mask<V> number = Mask<V>{} + MaskLane<V>(e);
+          high = over ? now : high, up = over ? number : up;
+          low = under ? now : low, down = under ? number : down;
+        }
+        store(sum + at + c, s), store(squares + at + c, q), store(most + at + c, high), store(least + at + c, low);
+        for (int l = 0; l < L; ++l) {
+          if (up[l] >= 0) arg_most[at + c + l] = columns[up[l]];
+          if (down[l] >= 0) arg_least[at + c + l] = columns[down[l]];
+        }
+      }
+      for (; c < width; ++c)
+        for (int64_t e = 0; e < n; ++e) {
+          const V now = z[e * width + c];
+          const bool start = t == 0 && e == 0;
+          V &high = most[at + c], &low = least[at + c];
+          sum[at + c] += now, squares[at + c] += now * now;
+          if (start || now > high || (now != now && high == high)) high = now, arg_most[at + c] = columns[e];
+          if (start || now < low || (now != now && low == low)) low = now, arg_least[at + c] = columns[e];
+        }
+    }
+  });
+}
+
+// dz[e] = dsum[i] + 2 z dsquares[i] + [j was the largest] dmost[i] + [j was the smallest] dleast[i], over the transpose;
+// label[j] is the name by which the winners call column j, null: j itself.
+template <class V, class I>
+void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const V* dsum, const V* dsquares, const V* dmost,
+                            const V* dleast, const I* arg_most, const I* arg_least, int64_t width, V* dcolumn, V* dweight,
+                            int threads) {
+  const int64_t tile = channel_tile<V>(width), arcs = t.rows ? t.indptr[t.rows] : 0;
+  const int64_t own = dweight ? ch.inner * width : 0;
+  for_groups<V, I>(t, width, tile * width, own, dweight, threads, [&](int64_t j, V* z, V* partial) {
+    const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from, bytes = width * int64_t(sizeof(V));
+    const I me = labels ? labels[j] : I(j);
+    V* out = dcolumn + j * width;
+    for (int64_t c = 0; c < width; ++c) out[c] = 0;
+    for (int64_t b = 0; b < count; b += tile) {
+      const int64_t n = count - b < tile ? count - b : tile, reach = arcs - from - b;
+      const I* rows = t.indices + from + b;
+      fill_tile(ch, ch.weight, ch.column + j * width, ch.row, rows, from + b, n, reach, width, z);
+      for (int64_t e = 0; e < n; ++e) {
+        if (e + 2 < reach) {
+          const int64_t next = int64_t(rows[e + 2]) * width;
+          for (const V* g : {dsum, dsquares, dmost, dleast}) prefetch(g + next, bytes);
+          prefetch(arg_most + next, width * int64_t(sizeof(I))), prefetch(arg_least + next, width * int64_t(sizeof(I)));
+        }
+        const int64_t at = int64_t(rows[e]) * width;
+        V* ze = z + e * width;
+        for (int64_t c = 0; c < width; ++c)
+          ze[c] = dsum[at + c] + V(2) * ze[c] * dsquares[at + c] + (arg_most[at + c] == me ? dmost[at + c] : V(0)) +
+                  (arg_least[at + c] == me ? dleast[at + c] : V(0));
+      }
+      add_tile(z, n, width, out);
+      if (own) add_outer(ch, from + b, n, width, z, partial);
+    }
+  });
+}
+
+#define INSTANTIATE(V, I)                                                                                              \
+  template void channel_scores(Csr<V, I>, Channels<V>, const V*, V, int64_t, int64_t, int64_t, int64_t, V*, int);      \
+  template void channel_scores_backward(Csr<V, I>, Channels<V>, bool, const V*, const V*, V, int64_t, int64_t, int64_t, \
+                                        int64_t, V*, V*, V*, int);                                                     \
+  template void channel_sum(Csr<V, I>, Channels<V>, int, const V*, const V*, int64_t, V*, bool, int);                  \
+  template void channel_sum_backward(Csr<V, I>, Channels<V>, int, bool, const V*, const V*, const V*, int64_t, V*, V*, \
+                                     V*, V*, int);                                                                     \
+  template void channel_stats(Csr<V, I>, Channels<V>, int64_t, V*, V*, V*, V*, I*, I*, int);                           \
+  template void channel_stats_backward(Csr<V, I>, Channels<V>, const I*, const V*, const V*, const V*, const V*,       \
+                                       const I*, const I*, int64_t, V*, V*, int);
+WEFT_FOR_TYPES(INSTANTIATE)
+
+}  // namespace WEFT_ISA
+}  // namespace weft

@@ -1,0 +1,322 @@
+"""Messages that an arc makes column by column, of both its ends and of its own features.
+
+    z[e,c] = row[i,c] + column[j,c] + Σ_t features[e,t] weight[t,c]          e = (i, j)
+
+    scores   s[e,h] = Σ over the columns of head h of mix[c] leaky(z[e,c])
+    relu     y[i]   = Σ_e max(z, 0)
+    gate     y[i]   = Σ_e σ(z) ∘ (x[j] + features[e] value_weight)
+    stats    Σ_e z, Σ_e z², max_e z, min_e z, and who was the largest and the smallest
+
+Nothing of arcs × width is made: z is computed where it is used, a tile of arcs at a time, once more in each
+gradient. No autograd here: `weft.parallel.messages` calls both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..memory import empty
+from ..meter import metered
+from . import dry, native
+from .csr import CSR
+from .sddmm import head_of
+
+_SOME = 1 << 20
+"""Numbers of z at a time in the torch kernels."""
+_KINDS = {"relu": 0, "gate": 1}
+
+
+@dataclass(frozen=True)
+class Channels:
+    """What z is made of.
+
+    row       [rows, w]     or None: 0
+    column    [columns, w]
+    features  [arcs, t]     or None;  weight [t, w]
+    """
+
+    column: Tensor
+    row: Tensor | None = None
+    features: Tensor | None = None
+    weight: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        return self.column.shape[1]
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return self.column, self.row, self.features, self.weight
+
+    def served(self, a: CSR, *more: Tensor | None) -> bool:
+        """Whether the C++ kernels take it."""
+        return native.served(a.indices, *self.tensors, *more)
+
+    def is_dry(self, a: CSR, *more: Tensor | None) -> bool:
+        return dry.is_dry(a.indices, *self.tensors, *more)
+
+    def native(self, permutation: Tensor | None = None) -> object:
+        assert native.extension is not None
+        out = native.extension.Channels()
+        out.row, out.column = native.address(self.row), native.address(self.column)
+        out.features, out.weight = native.address(self.features), native.address(self.weight)
+        out.inner = 0 if self.features is None else self.features.shape[1]
+        out.permutation = native.address(permutation)
+        return out
+
+    def tiles(self, a: CSR, weight: Tensor | None = None) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """(arcs, i, j, z) for some arcs at a time."""
+        step = max(1, _SOME // max(self.width, 1))
+        for begin in range(0, a.arcs, step):
+            some = slice(begin, min(a.arcs, begin + step))
+            i, j = a.row_of[some], a.indices[some].long()
+            z = self.column[j]
+            if self.row is not None:
+                z = z + self.row[i]
+            if self.features is not None and self.weight is not None:
+                z = z + self.features[some] @ self.weight
+            yield some, i, j, z
+
+
+def _walk(a: CSR, side: str) -> tuple[CSR, Tensor | None, bool]:
+    """The matrix that a gradient of this side walks over, and where its arcs stand in A."""
+    return (a, None, False) if side == "row" else (a.T, a.permutation, True)
+
+
+def _leaky(z: Tensor, slope: float) -> Tensor:
+    return torch.where(z > 0, z, z * slope)
+
+
+@metered("attend")
+def channel_scores(
+    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int
+) -> Tensor:
+    """s[e,h] = Σ over the columns c of head h of mix[c] leaky(z[e,c]). → [arcs, heads].
+
+        mix [w];  column c belongs to head (first + c) // dim
+
+    >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
+    >>> channel_scores(a, Channels(torch.tensor([[1.0, -1.0]])), torch.ones(2), 0.5, 0, 2, 1)
+    tensor([[0.5000]])
+    """
+    if ch.served(a, mix):
+        out = empty(a.arcs, heads, like=ch.column)
+        native.kernel("channel_scores", ch.column, a.indices)(
+            a.shape[0], *map(native.address, (a.indptr, a.indices)), ch.native(), native.address(mix), slope,
+            ch.width, first, max(dim, 1), heads, native.address(out), native.threads(a.arcs * ch.width),
+        )  # fmt: skip
+        return out
+    if ch.is_dry(a, mix):
+        return dry.blank(a.arcs, heads, dtype=ch.column.dtype)
+    out = ch.column.new_zeros(a.arcs, heads)
+    head = head_of(ch.width, first, dim, mix.device)
+    for some, _, _, z in ch.tiles(a):
+        out[some] = out[some].index_add(1, head, _leaky(z, slope) * mix)
+    return out
+
+
+@metered("attend")
+def channel_scores_backward(
+    a: CSR, ch: Channels, ds: Tensor, mix: Tensor, slope: float, first: int, dim: int, side: str,
+    weights: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """(gradient of one side, dweight, dmix), the last two where `weights`; ds [arcs, heads] in A's order."""
+    m, permutation, transposed = _walk(a, side)
+    heads, width = ds.shape[1], ch.width
+    dweight = torch.zeros_like(ch.weight) if weights and ch.weight is not None else None
+    dmix = torch.zeros_like(mix) if weights else None
+    if ch.served(a, ds, mix):
+        dside = empty(m.shape[0], width, like=ch.column)
+        native.kernel("channel_scores_backward", ch.column, a.indices)(
+            m.shape[0], *map(native.address, (m.indptr, m.indices)), ch.native(permutation), transposed,
+            *map(native.address, (ds, mix)), slope, width, first, max(dim, 1), heads,
+            *map(native.address, (dside, dweight, dmix)), native.threads(a.arcs * width),
+        )  # fmt: skip
+        return dside, dweight, dmix
+    if ch.is_dry(a, ds, mix):
+        return dry.blank(m.shape[0], width, dtype=ch.column.dtype), dweight, dmix
+    dside = ch.column.new_zeros(m.shape[0], width)
+    head = head_of(width, first, dim, mix.device)
+    for some, i, j, z in ch.tiles(a):
+        d = ds[some][:, head]
+        dz = d * mix
+        dz = torch.where(z > 0, dz, dz * slope)
+        dside.index_add_(0, j if transposed else i, dz)
+        if dweight is not None and ch.features is not None:
+            dweight += ch.features[some].T @ dz
+        if dmix is not None:
+            dmix += (d * _leaky(z, slope)).sum(0)
+    return dside, dweight, dmix
+
+
+@metered("spmm")
+def channel_sum(
+    a: CSR, ch: Channels, kind: str, x: Tensor | None = None, value_weight: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """y[i] (+)= Σ_e max(z, 0) (kind "relu"), or Σ_e σ(z) ∘ (x[j] + features[e] value_weight) ("gate").
+
+    >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
+    >>> channel_sum(a, Channels(torch.tensor([[1.0, -1.0]])), "relu")
+    tensor([[1., 0.]])
+    """
+    rows, width = a.shape[0], ch.width
+    if ch.served(a, x, value_weight, out):
+        accumulate = out is not None
+        out = empty(rows, width, like=ch.column) if out is None else out
+        native.kernel("channel_sum", ch.column, a.indices)(
+            rows, *map(native.address, (a.indptr, a.indices)), ch.native(), _KINDS[kind],
+            *map(native.address, (x, value_weight)), width, native.address(out), accumulate,
+            native.threads((a.arcs + rows) * width),
+        )  # fmt: skip
+        return out
+    if ch.is_dry(a, x, value_weight, out):
+        return dry.blank(rows, width, dtype=ch.column.dtype) if out is None else dry.written(out)
+    out = ch.column.new_zeros(rows, width) if out is None else out
+    for some, i, j, z in ch.tiles(a):
+        out.index_add_(0, i, z.relu() if kind == "relu" else z.sigmoid() * _values(ch, some, j, x, value_weight))
+    return out
+
+
+def _values(ch: Channels, some: slice, j: Tensor, x: Tensor | None, value_weight: Tensor | None) -> Tensor:
+    assert x is not None
+    if value_weight is None or ch.features is None:
+        return x[j]
+    return x[j] + ch.features[some] @ value_weight
+
+
+@dataclass
+class SumGradients:
+    """Of one side of z; of x, the column side's; of both weights, where asked for."""
+
+    side: Tensor
+    x: Tensor | None
+    weight: Tensor | None
+    value_weight: Tensor | None
+
+
+@metered("spmm")
+def channel_sum_backward(
+    a: CSR, ch: Channels, kind: str, side: str, g: Tensor, x: Tensor | None, value_weight: Tensor | None,
+    weights: bool,
+) -> SumGradients:  # fmt: skip
+    """The gradients of `channel_sum`, given that of y, g [rows, w]; one walk a side."""
+    m, permutation, transposed = _walk(a, side)
+    width, kept = ch.width, weights and ch.weight is not None
+    gate = kind == "gate"
+    dweight = torch.zeros_like(ch.weight) if kept and ch.weight is not None else None
+    dvalue = torch.zeros_like(value_weight) if kept and value_weight is not None else None
+    if ch.served(a, g, x, value_weight):
+        dside = empty(m.shape[0], width, like=g)
+        dx = empty(m.shape[0], width, like=g) if gate and transposed else None
+        native.kernel("channel_sum_backward", ch.column, a.indices)(
+            m.shape[0], *map(native.address, (m.indptr, m.indices)), ch.native(permutation), _KINDS[kind],
+            transposed, *map(native.address, (g, x, value_weight)), width,
+            *map(native.address, (dside, dx, dweight, dvalue)), native.threads((a.arcs + m.shape[0]) * width),
+        )  # fmt: skip
+        return SumGradients(dside, dx, dweight, dvalue)
+    if ch.is_dry(a, g, x, value_weight):
+        blank = dry.blank(m.shape[0], width, dtype=g.dtype)
+        return SumGradients(blank, blank if gate and transposed else None, dweight, dvalue)
+    dside = g.new_zeros(m.shape[0], width)
+    dx = torch.zeros_like(dside) if gate and transposed else None
+    for some, i, j, z in ch.tiles(a):
+        at = j if transposed else i
+        if gate:
+            s = z.sigmoid()
+            dv = s * g[i]
+            dz = (1 - s) * dv * _values(ch, some, j, x, value_weight)
+            if dx is not None:
+                dx.index_add_(0, j, dv)
+            if dvalue is not None and ch.features is not None:
+                dvalue += ch.features[some].T @ dv
+        else:
+            dz = g[i] * (z > 0)
+        dside.index_add_(0, at, dz)
+        if dweight is not None and ch.features is not None:
+            dweight += ch.features[some].T @ dz
+    return SumGradients(dside, dx, dweight, dvalue)
+
+
+Stats = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@metered("spmm")
+def channel_stats(a: CSR, ch: Channels) -> Stats:
+    """(Σ z, Σ z², max z, min z, whose the largest was, whose the smallest), each [rows, w].
+
+    Rows without arcs give 0 and -1. Of equals the first arc's; NaN wins, as in torch.
+
+    >>> a = CSR(torch.tensor([0, 2]), torch.tensor([0, 1]), None, (1, 2))
+    >>> [t.item() for t in channel_stats(a, Channels(torch.tensor([[1.0], [3.0]])))]
+    [4.0, 10.0, 3.0, 1.0, 1, 0]
+    """
+    rows, width = a.shape[0], ch.width
+    if ch.served(a):
+        out = [empty(rows, width, like=ch.column) for _ in range(4)]
+        args = [torch.empty(rows, width, dtype=a.indices.dtype, device=a.indices.device) for _ in range(2)]
+        native.kernel("channel_stats", ch.column, a.indices)(
+            rows, *map(native.address, (a.indptr, a.indices)), ch.native(), width,
+            *map(native.address, (*out, *args)), native.threads((a.arcs + rows) * width),
+        )  # fmt: skip
+        return (*out, *args)  # type: ignore[return-value]
+    if ch.is_dry(a):
+        numbers = [dry.blank(rows, width, dtype=ch.column.dtype) for _ in range(4)]
+        names = [dry.blank(rows, width, dtype=a.indices.dtype) for _ in range(2)]
+        return (*numbers, *names)  # type: ignore[return-value]
+    total, squares = (ch.column.new_zeros(rows, width) for _ in range(2))
+    most = ch.column.new_full((rows, width), -torch.inf)
+    least = ch.column.new_full((rows, width), torch.inf)
+    for _, i, _, z in ch.tiles(a):
+        at = i[:, None].expand_as(z)
+        total.index_add_(0, i, z)
+        squares.index_add_(0, i, z * z)
+        most.scatter_reduce_(0, at, z, "amax")
+        least.scatter_reduce_(0, at, z, "amin")
+    # Who it was: the first arc, by its number, that has the row's best.
+    number = torch.full((2, rows, width), a.arcs, dtype=torch.int64, device=a.indices.device)
+    for some, i, _, z in ch.tiles(a):
+        arc = torch.arange(some.start, some.stop, device=z.device)[:, None].expand_as(z)
+        for k, best in enumerate((most, least)):
+            hit = (z == best[i]) | (z.isnan() & best[i].isnan())
+            number[k].scatter_reduce_(0, i[:, None].expand_as(z), torch.where(hit, arc, a.arcs), "amin")
+    none = torch.cat([a.indices, a.indices.new_full((1,), -1)])
+    empty_row = (a.counts == 0)[:, None]
+    return (
+        total, squares, most.masked_fill(empty_row, 0), least.masked_fill(empty_row, 0),
+        none[number[0]], none[number[1]],
+    )  # fmt: skip
+
+
+@metered("spmm")
+def channel_stats_backward(
+    a: CSR, ch: Channels, grads: tuple[Tensor, ...], args: tuple[Tensor, Tensor], labels: Tensor | None,
+    weights: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """(dcolumn, dweight) given the gradients of Σ z, Σ z², max and min; `labels`: the winners' name of column j."""
+    t, width = a.T, ch.width
+    dweight = torch.zeros_like(ch.weight) if weights and ch.weight is not None else None
+    if ch.served(a, *grads, *args, labels):
+        dcolumn = empty(t.shape[0], width, like=ch.column)
+        native.kernel("channel_stats_backward", ch.column, a.indices)(
+            t.shape[0], *map(native.address, (t.indptr, t.indices)), ch.native(a.permutation),
+            *map(native.address, (labels, *grads, *args)), width, *map(native.address, (dcolumn, dweight)),
+            native.threads((a.arcs + t.shape[0]) * width),
+        )  # fmt: skip
+        return dcolumn, dweight
+    if ch.is_dry(a, *grads, *args):
+        return dry.blank(t.shape[0], width, dtype=ch.column.dtype), dweight
+    dcolumn = ch.column.new_zeros(t.shape[0], width)
+    for some, i, j, z in ch.tiles(a):
+        name = (j if labels is None else labels[j].long())[:, None]
+        dz = grads[0][i] + 2 * z * grads[1][i]
+        for g, arg in zip(grads[2:], args, strict=True):
+            dz = dz + torch.where(arg[i] == name, g[i], 0.0)
+        dcolumn.index_add_(0, j, dz)
+        if dweight is not None and ch.features is not None:
+            dweight += ch.features[some].T @ dz
+    return dcolumn, dweight
