@@ -206,8 +206,8 @@ def test_a_wrong_checksum_names_its_section(shared: tuple[Graph, Path], tmp_path
 
 
 def test_a_newer_version_says_upgrade(shared: tuple[Graph, Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="store version 2; this weft reads up to 1"):
-        open_store(damaged(shared[1], tmp_path, 8, struct.pack("<I", 2)))
+    with pytest.raises(UserError, match="store version 3; this weft reads up to 2"):
+        open_store(damaged(shared[1], tmp_path, 8, struct.pack("<I", 3)))
 
 
 def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
