@@ -122,8 +122,8 @@ def check_array(name: str, x: Tensor, count: int, of: Of, trusted: bool = False)
         where = at // (x.numel() // count)
         value = int(x.flatten()[at])
         raise UserError(
-            f"{of} data {name!r} hold {value} at {of} {where}. Whole numbers are types, from 0 on; give others "
-            "as floating point."
+            f"{of} data {name!r} hold {value} at {of} {where}. Whole numbers are types, from 0 on; "
+            "give others as floating point."
         )
 
 

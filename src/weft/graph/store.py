@@ -287,15 +287,14 @@ class Store:
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         for key, tensor in tensors.items():
             self._check_bool(key, tensor)
-            if tensor.is_floating_point() and tensor.numel():
+            if key in _TYPES and tensor.is_floating_point() and tensor.numel():
                 ends = torch.stack(torch.aminmax(tensor))
                 if not bool(torch.isfinite(ends).all()):
                     raise UserError(f"{key} hold a number that is not finite. Write the store again.")
         fields = _gathered(tensors)
-        for name, x in fields["arc_data"].items():
-            check_array(name, x, int(indptr[-1]), "arc")
-        for name, x in fields["vertex_data"].items():
-            check_array(name, x, len(rows), "vertex")
+        for (of, key), count in zip(NAMED.items(), (int(indptr[-1]), len(rows)), strict=True):
+            for name, x in fields[key].items():
+                check_array(name, x, count, of)
         indices = tensors["indices"]
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.num_nodes:
             raise UserError(
