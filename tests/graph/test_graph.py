@@ -161,3 +161,126 @@ def test_a_bad_value_is_named_in_one_line(build, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         build()
     assert "\n" not in str(caught.value)
+
+
+# Named arrays
+
+
+def carrying(given_arcs: tuple[int, list[tuple[int, int]], list[float] | None]) -> Graph:
+    """The arcs of a case, each with its number, once as it is and once in two columns."""
+    n, pairs, weights = given_arcs
+    number = torch.arange(len(pairs))
+    return Graph.from_arcs(
+        [s for s, _ in pairs], [t for _, t in pairs], n, weights,
+        arc_data={"number": number, "wide": torch.stack([number, -number], 1).double()},
+        vertex_data={"name": torch.arange(n)},
+    )  # fmt: skip
+
+
+def numbers(g: Graph) -> dict[tuple[int, int], int]:
+    """(source, target) → the number that the arc carries."""
+    assert torch.equal(g.arc_data["wide"][:, 0].long(), g.arc_data["number"])
+    assert torch.equal(g.arc_data["wide"][:, 1], -g.arc_data["number"].double())
+    keys = zip(g.indices.tolist(), g.rows.tolist(), strict=True)
+    return dict(zip(keys, g.arc_data["number"].tolist(), strict=True))
+
+
+@given(arcs())
+def test_arc_data_stay_with_their_arcs_whatever_is_done_to_them(case) -> None:
+    g = carrying(case)
+    first: dict[tuple[int, int], int] = {}
+    for k, pair in enumerate(case[1]):
+        first.setdefault(pair, k)
+    assert numbers(g) == first
+    assert numbers(g.transposed()) == {(t, s): k for (s, t), k in first.items()}
+    assert numbers(g.symmetrised()) == {(t, s): k for (s, t), k in first.items()} | first
+    assert numbers(g.without_self_loops()) == {(s, t): k for (s, t), k in first.items() if s != t}
+    assert torch.equal(g.symmetrised().vertex_data["name"], torch.arange(case[0]))
+    assert dense(g.symmetrised()).tolist() == dense(make(case).symmetrised()).tolist()
+
+
+@given(arcs())
+def test_loops_carry_the_mean_of_their_row_and_a_type_of_their_own(case) -> None:
+    g = carrying(case)
+    looped = g.with_self_loops()
+    pairs = list(zip(looped.indices.tolist(), looped.rows.tolist(), strict=True))
+    before = numbers(g)
+    top = max(before.values(), default=-1)
+    for k, (source, target) in enumerate(pairs):
+        wide, kind = looped.arc_data["wide"][k].tolist(), int(looped.arc_data["number"][k])
+        if source != target:
+            assert (kind, wide) == (before[source, target], [kind, -kind])
+            continue
+        others = [x for (s, t), x in before.items() if t == target != s]
+        mean = sum(others) / len(others) if others else 0.0
+        assert wide == pytest.approx([mean, -mean], rel=1e-14)
+        assert kind == top + 1
+    assert torch.equal(looped.arc_data["wide"], looped.with_self_loops().arc_data["wide"])
+    assert len(pairs) == make(case).with_self_loops().num_arcs
+
+
+def test_loops_of_small_integers_do_not_wrap_around() -> None:
+    g = Graph.from_arcs([0], [1], arc_data={"kind": torch.tensor([255], dtype=torch.uint8)})
+    assert g.with_self_loops().arc_data["kind"].tolist() == [256, 255, 256]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"time": [1.0]}, "arc data 'time' are 1 for 2 arcs"),
+        ({"time": torch.zeros(2, 2, 2)}, "arc data 'time' are 2x2x2 for 2 arcs"),
+        ({"time": torch.tensor(3.0)}, "arc data 'time' are one number for 2 arcs"),
+        ({"time": [1.0, float("nan")]}, "arc data 'time' hold nan at arc 1"),
+        ({"x": [[1.0, 2.0], [float("-inf"), 0.0]]}, "arc data 'x' hold -inf at arc 1"),
+        ({"kind": [0, -3]}, "arc data 'kind' hold -3 at arc 1"),
+        ({"time": torch.zeros(2, dtype=torch.complex64)}, "arc data 'time' are complex"),
+        ({"time": ["a", "b"]}, "arc data 'time' are no array of numbers"),
+        ({"my time": [1.0, 2.0]}, "cannot be named 'my time'"),
+        ({"_time": [1.0, 2.0]}, "cannot be named '_time'"),
+        ({"": [1.0, 2.0]}, "cannot be named ''"),
+        ({3: [1.0, 2.0]}, "cannot be named 3"),
+        ({"weights": [1.0, 2.0]}, "cannot be named 'weights': a graph has such a field"),
+    ],
+)
+def test_arc_data_that_do_not_fit_are_refused_by_name(data, words) -> None:
+    with pytest.raises(UserError, match=words):
+        Graph.from_arcs([1, 0], [0, 1], arc_data=data)
+    with pytest.raises(UserError, match=words):
+        Graph.from_arcs([1, 0], [0, 1]).replace(arc_data=data)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"age": [1.0]}, "vertex data 'age' are 1 for 2 vertices"),
+        ({"age": [1.0, float("inf")]}, "vertex data 'age' hold inf at vertex 1"),
+        ({"labels": [1, 2]}, "cannot be named 'labels'"),
+    ],
+)
+def test_vertex_data_that_do_not_fit_are_refused_by_name(data, words) -> None:
+    with pytest.raises(UserError, match=words):
+        Graph.from_arcs([0, 1], [1, 0], vertex_data=data)
+
+
+def test_types_of_named_arrays_are_kept_or_widened() -> None:
+    kept = (torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    g = Graph.from_arcs([0], [1], arc_data={f"x{k}": torch.ones(1, dtype=t) for k, t in enumerate(kept)})
+    assert [x.dtype for x in g.arc_data.values()] == list(kept)
+    odd = {"half": torch.ones(1, dtype=torch.bfloat16), "flag": torch.ones(1, dtype=torch.bool)}
+    g = Graph.from_arcs([0], [1], arc_data=odd)
+    assert [x.dtype for x in g.arc_data.values()] == [torch.float32, torch.uint8]
+
+
+def test_arcs_that_change_without_their_data_are_refused() -> None:
+    g = Graph.from_arcs([0, 1], [1, 0], arc_data={"time": [1.0, 2.0]})
+    with pytest.raises(UserError, match="time would no longer belong to them"):
+        g.replace(indptr=torch.tensor([0, 2, 2]), indices=torch.tensor([0, 1]))
+    assert g.replace(indptr=torch.tensor([0, 2, 2]), indices=torch.tensor([0, 1]), arc_data={}).arc_data == {}
+
+
+def test_what_was_checked_is_not_looked_at_again_and_what_is_new_is() -> None:
+    g = Graph.from_arcs([0], [1], arc_data={"time": torch.tensor([1.0])})
+    g.arc_data["time"][0] = float("nan")
+    assert g.replace(name="other").arc_data["time"].isnan().all()
+    with pytest.raises(UserError, match="'time' hold nan"):
+        g.replace(arc_data={"time": g.arc_data["time"].clone()})

@@ -111,3 +111,13 @@ def test_a_mistake_is_one_line(val, test, message):
 def test_a_graph_without_edges_has_none_to_hold_out():
     with pytest.raises(UserError, match="has 0 edges"):
         hold_out(Graph.from_arcs([], [], 5))
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_arcs_that_stay_keep_their_data(undirected):
+    graph = er(nodes=40, degree=6, seed=2, directed=not undirected)
+    key = graph.rows * 40 + graph.indices
+    left = hold_out(graph.replace(arc_data={"key": key, "x": key[:, None].double()}), val=0.1, test=0.2)
+    assert left.num_arcs < graph.num_arcs
+    assert torch.equal(left.arc_data["key"], left.rows * 40 + left.indices)
+    assert torch.equal(left.arc_data["x"].ravel().long(), left.arc_data["key"])

@@ -31,11 +31,21 @@ def full(n: int = 9, seed: int = 0) -> Graph:
         features=torch.from_numpy(rng.random((n, 5))), labels=torch.from_numpy(rng.integers(4, size=n)),
         ids=torch.arange(n) * 10, name="full", num_classes=4,
         train_mask=masks == 0, val_mask=masks == 1, test_mask=masks == 2,
+        arc_data={
+            "time": rng.random(3 * n), "kind": rng.integers(5, size=3 * n).astype(np.uint8),
+            "features": rng.random((3 * n, 2), dtype=np.float32), "none": np.zeros((3 * n, 0)),
+        },
+        vertex_data={"age": rng.integers(90, size=(n, 2)).astype(np.int16), "x": rng.random(n)},
     )  # fmt: skip
 
 
 def same(a: Graph, b: Graph) -> bool:
     pairs = [(getattr(a, key), getattr(b, key)) for key in FIELDS]
+    for key in ("arc_data", "vertex_data"):
+        mine, other = getattr(a, key), getattr(b, key)
+        if list(mine) != list(other):
+            return False
+        pairs += zip(mine.values(), other.values(), strict=True)
     equal = all((x is None and y is None) or (torch.equal(x, y) and x.dtype == y.dtype) for x, y in pairs)
     return equal and (a.name, a.num_classes) == (b.name, b.num_classes)
 
@@ -74,6 +84,10 @@ def check_rows(graph: Graph, rows: module.Rows, wanted: list[int]) -> None:
         ours, theirs = slice(*rows.indptr[k : k + 2].tolist()), slice(*graph.indptr[i : i + 2].tolist())
         assert torch.equal(rows.indices[ours], graph.indices[theirs])
         assert torch.equal(rows.weights[ours], graph.weights[theirs])
+        for name, x in graph.arc_data.items():
+            assert torch.equal(rows.arc_data[name][ours], x[theirs])
+    for name, x in graph.vertex_data.items():
+        assert torch.equal(rows.vertex_data[name], x[torch.tensor(wanted, dtype=torch.int64)])
     for key in FIELDS[3:]:
         assert torch.equal(getattr(rows, key), getattr(graph, key)[torch.tensor(wanted, dtype=torch.int64)])
 
@@ -95,6 +109,27 @@ def test_rows_without_weights_or_features_have_none(tmp_path: Path) -> None:
     rows = open_store(write_store(Graph.from_arcs([0], [1]), tmp_path / "g.weft")).rows(torch.tensor([1]))
     assert rows.indices.tolist() == [0]
     assert rows.weights is rows.features is rows.labels is rows.ids is None
+
+
+@pytest.mark.parametrize("rows", [(3, 9), ([8, 3],)])
+def test_only_the_arrays_that_are_named_are_read(shared: tuple[Graph, Path], rows: tuple) -> None:
+    store = open_store(shared[1], verify=False)
+    assert store.arc_names == ["time", "kind", "features", "none"]
+    found = store.rows(*rows, only=("arc_kind", "vertex_age"))
+    assert (list(found.arc_data), list(found.vertex_data)) == (["kind"], ["age"])
+    assert found.indices.numel() == 0
+    assert len(found.arc_data["kind"]) == int(found.indptr[-1])
+    assert store.rows(*rows, only=("indices",)).arc_data == {}
+
+
+def test_a_store_without_named_arrays_is_one_that_earlier_wefts_read(tmp_path: Path) -> None:
+    def version(graph: Graph, name: str) -> int:
+        return module._PREAMBLE.unpack(
+            write_store(graph, tmp_path / name).read_bytes()[: module._PREAMBLE.size]
+        )[1]
+
+    assert version(full().replace(arc_data={}, vertex_data={}), "a.weft") == 1
+    assert version(full().replace(arc_data={}), "b.weft") == version(full(), "c.weft") == 2
 
 
 @pytest.mark.parametrize("bad", [(0, 24), (-1, 3), (5, 4), ([23],), ([-1],)])
@@ -203,11 +238,13 @@ def test_a_wrong_checksum_names_its_section(shared: tuple[Graph, Path], tmp_path
     with pytest.raises(UserError, match="wrong checksum in section 'features'"):
         open_store(broken)
     assert open_store(broken, verify=False).num_nodes == 23
+    with pytest.raises(UserError, match="wrong checksum in section 'arc_time'"):
+        open_store(damaged(path, tmp_path, open_store(path)._sections["arc_time"].offset, b"\x01\x02\x03"))
 
 
 def test_a_newer_version_says_upgrade(shared: tuple[Graph, Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="store version 2; this weft reads up to 1"):
-        open_store(damaged(shared[1], tmp_path, 8, struct.pack("<I", 2)))
+    with pytest.raises(UserError, match="store version 3; this weft reads up to 2"):
+        open_store(damaged(shared[1], tmp_path, 8, struct.pack("<I", 3)))
 
 
 def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
@@ -231,6 +268,10 @@ def forged(path: Path, tmp_path: Path, change) -> Path:
     return out
 
 
+def section(header: dict, name: str) -> dict:
+    return next(entry for entry in header["sections"] if entry["name"] == name)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -244,6 +285,19 @@ def forged(path: Path, tmp_path: Path, change) -> Path:
         lambda h: h["sections"][1].update(dtype="<i8"),
         lambda h: h["sections"][1].update(name="surprise"),
         lambda h: h["sections"].pop(0),
+        lambda h: section(h, "arc_time").update(shape=[7]),
+        lambda h: section(h, "arc_time").update(shape=[]),
+        lambda h: section(h, "arc_time").update(shape=[61, 2, 2]),
+        lambda h: section(h, "arc_features").update(shape=[61, -2]),
+        lambda h: section(h, "arc_features").update(shape=[61, 1 << 50]),
+        lambda h: section(h, "arc_kind").update(dtype="|b1"),
+        lambda h: section(h, "arc_kind").update(dtype="|O1"),
+        lambda h: section(h, "arc_kind").update(dtype=[["f", "<i4"]]),
+        lambda h: section(h, "arc_kind").update(name="arc_my kind"),
+        lambda h: section(h, "arc_kind").update(name="arc_weights"),
+        lambda h: section(h, "arc_kind").update(name="arc_"),
+        lambda h: section(h, "vertex_x").update(name="vertex_labels"),
+        lambda h: section(h, "vertex_x").update(shape=[61]),
         lambda h: h.update(num_classes=-3),
         lambda h: h.update(num_classes="x"),
         lambda h: h.pop("name"),
@@ -264,6 +318,9 @@ def test_a_forged_header_is_refused(shared: tuple[Graph, Path], tmp_path: Path, 
         ("indices", struct.pack("<i", -1)),
         ("features", struct.pack("<d", float("nan"))),
         ("train_mask", b"\x07"),
+        ("arc_time", struct.pack("<d", float("inf"))),
+        ("arc_features", struct.pack("<f", float("nan"))),
+        ("vertex_age", struct.pack("<h", -4)),
     ],
 )
 def test_unverified_rows_are_still_checked_for_form(shared, tmp_path: Path, key: str, value: bytes) -> None:

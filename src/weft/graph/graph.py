@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError
+from weft.graph.arrays import Of, check_array, coerced, largest, of_loops
 from weft.graph.guard import check_fits
+from weft.graph.rows import check_csr, compress, index_dtype, out_of_range, vertex_ids
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 PAIRS = ("val_pairs", "val_negatives", "test_pairs", "test_negatives")
+NAMED: dict[Of, str] = {"arc": "arc_data", "vertex": "vertex_data"}
 _TENSORS = ("indptr", "indices", "weights", "features", "labels", *MASKS, "ids", *PAIRS)
 
 
@@ -32,6 +36,8 @@ class Graph:
         ids       [n] int64, the vertices' names in the source where those are not 0..n-1; or None
         *_pairs   [m, 2] int64, links (source, target) to predict, which are no arcs here; or None
         *_negatives  [m, 2] int64, pairs that are no links, to compare with; or None
+        arc_data     name → [nnz] or [nnz, d], what arcs carry beside weights, in the order of `indices`
+        vertex_data  name → [n] or [n, d], what vertices carry beside the above (`weft.graph.arrays`)
 
     So `A @ H` aggregates *into* i. Tensors may lie over memory-mapped files; nothing writes to them.
 
@@ -55,6 +61,8 @@ class Graph:
     val_negatives: Tensor | None = None
     test_pairs: Tensor | None = None
     test_negatives: Tensor | None = None
+    arc_data: dict[str, Tensor] = field(default_factory=dict)
+    vertex_data: dict[str, Tensor] = field(default_factory=dict)
     name: str = "graph"
     num_classes: int = 0
     """Number of classes; 0 means: take it from the labels."""
@@ -74,17 +82,18 @@ class Graph:
         target: Any,
         num_nodes: int | None = None,
         weights: Any = None,
+        arc_data: Mapping[str, Any] | None = None,
         **rest: Any,
     ) -> Graph:
         """The graph of the arcs source[k] → target[k]: row = target, column = source.
 
-        An arc given twice is kept once, with the sum of its weights where there are weights.
-        Without `num_nodes`, n is the largest id plus one.
+        An arc given twice is kept once, with the sum of its weights where there are weights, and with the
+        data of the first. Without `num_nodes`, n is the largest id plus one.
 
         >>> Graph.from_arcs([0, 0], [1, 1], weights=[2.0, 3.0]).weights
         tensor([5.])
         """
-        rows, cols = _vertex_ids(target, "target"), _vertex_ids(source, "source")
+        rows, cols = vertex_ids(target, "target"), vertex_ids(source, "source")
         if len(rows) != len(cols):
             raise UserError(
                 f"{len(cols)} sources but {len(rows)} targets. Give one source and one target an arc."
@@ -97,7 +106,11 @@ class Graph:
             )
         values = None if weights is None else _as_weights(weights, len(rows))
         check_fits(8 * (n + 1) + 24 * len(rows), f"a graph of {n} vertices")
-        return cls(*_csr(rows, cols, values, n, np.add), **rest)
+        data = coerced(arc_data, "arc")
+        for name, x in data.items():
+            check_array(name, x, len(rows), "arc", trusted=True)  # the graph looks at the numbers
+        found = compress(rows, cols, values, n, np.add, track=bool(data))
+        return cls(*found[:3], arc_data=_kept(data, found.kept), **rest)
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields exchanged; only those are validated again.
@@ -111,11 +124,19 @@ class Graph:
             raise TypeError(f"Graph has no field {sorted(wrong)[0]!r}")
         if "labels" in changes and "num_classes" not in changes:
             changes["num_classes"] = 0
+        if self.arc_data and {"indptr", "indices"} & set(changes) and "arc_data" not in changes:
+            raise UserError(
+                f"the arcs change and {', '.join(self.arc_data)} would no longer belong to them. "
+                "Give arc_data too."
+            )
         new = object.__new__(Graph)
         for key, value in (fields | changes).items():
             object.__setattr__(new, key, value)
         new._coerce()
         kept = {key for key in _TENSORS if getattr(new, key) is fields[key]}
+        for key in NAMED.values():
+            known = fields[key]
+            kept |= {f"{key}.{name}" for name, x in getattr(new, key).items() if x is known.get(name)}
         new.validate(trusted=frozenset(kept))
         if new.labels is not None and not new.num_classes:
             object.__setattr__(new, "num_classes", _count_classes(new.labels))
@@ -165,7 +186,7 @@ class Graph:
         >>> Graph.from_arcs([0], [1]).is_symmetric, Graph.from_arcs([0], [1]).symmetrised().is_symmetric
         (False, True)
         """
-        other = self.transposed()
+        other = self.replace(arc_data={}).transposed()
         same = torch.equal(self.indptr, other.indptr) and torch.equal(self.indices, other.indices)
         if self.weights is None or other.weights is None:
             return same
@@ -177,6 +198,8 @@ class Graph:
             parts.append(f"{self.num_features} features")
         if self.num_classes:
             parts.append(f"{self.num_classes} classes")
+        if self.arc_data:
+            parts.append(f"arcs with {', '.join(self.arc_data)}")
         return f"Graph({self.name}: {', '.join(parts)})"
 
     # The same vertices with other arcs
@@ -188,10 +211,12 @@ class Graph:
         tensor([0, 2, 2, 2])
         """
         rows, cols, values = self._arcs()
-        return self._with_arcs(*_csr(cols, rows, values, self.num_nodes, np.add))
+        return self._with_arcs(cols, rows, values)
 
     def symmetrised(self) -> Graph:
         """Every arc in both directions; where both exist already, the larger weight counts for both.
+
+        An arc that is new carries the data of its mirror; those that exist already keep theirs.
 
         >>> g = Graph.from_arcs([0, 1, 1], [1, 0, 2], weights=[1.0, 4.0, 2.0]).symmetrised()
         >>> g.rows.tolist(), g.indices.tolist(), g.weights.tolist()
@@ -200,10 +225,13 @@ class Graph:
         rows, cols, values = self._arcs()
         both = None if values is None else np.concatenate([values, values])
         rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
-        return self._with_arcs(*_csr(rows, cols, both, self.num_nodes, np.maximum))
+        return self._with_arcs(rows, cols, both, np.maximum)
 
     def with_self_loops(self) -> Graph:
         """A + the missing part of I: a loop of weight 1 at each vertex that has none.
+
+        Of arc data every loop, also one that was there, gets the mean over the other arcs of its row, and
+        whole numbers one more than the largest of the graph (`weft.graph.arrays.of_loops`).
 
         >>> Graph.from_arcs([0, 1], [1, 1]).with_self_loops().indices.tolist()
         [0, 0, 1]
@@ -212,12 +240,19 @@ class Graph:
         lacking = np.ones(self.num_nodes, dtype=bool)
         lacking[rows[rows == cols]] = False
         (new,) = np.nonzero(lacking)
-        if not len(new):
+        if not len(new) and not self.arc_data:
             return self
         if values is not None:
             values = np.concatenate([values, np.ones(len(new), values.dtype)])
+        data = {}
+        for name, x in self.arc_data.items():
+            row, loop = torch.from_numpy(rows), torch.from_numpy(rows == cols)
+            fill = of_loops(x, row, loop, self.num_nodes, largest(x))
+            own = torch.cat([x.to(fill.dtype), fill[torch.from_numpy(new)]])
+            own[: len(x)][loop] = fill[row[loop]]
+            data[name] = own
         rows, cols = np.concatenate([rows, new]), np.concatenate([cols, new])
-        return self._with_arcs(*_csr(rows, cols, values, self.num_nodes, np.add))
+        return self._with_arcs(rows, cols, values, data=data)
 
     def without_self_loops(self) -> Graph:
         """A without its diagonal.
@@ -228,14 +263,28 @@ class Graph:
         rows, cols, values = self._arcs()
         keep = rows != cols
         values = None if values is None else values[keep]
-        return self._with_arcs(*_csr(rows[keep], cols[keep], values, self.num_nodes, np.add))
+        data = {name: x[torch.from_numpy(keep)] for name, x in self.arc_data.items()}
+        return self._with_arcs(rows[keep], cols[keep], values, data=data)
 
     def _arcs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         values = None if self.weights is None else self.weights.cpu().numpy()
         return self.rows.cpu().numpy(), self.indices.cpu().numpy(), values
 
-    def _with_arcs(self, indptr: Tensor, indices: Tensor, weights: Tensor | None) -> Graph:
-        return self.replace(indptr=indptr, indices=indices, weights=weights)
+    def _with_arcs(
+        self,
+        rows: np.ndarray,
+        cols: np.ndarray,
+        values: np.ndarray | None,
+        merge: np.ufunc = np.add,
+        data: dict[str, Tensor] | None = None,
+    ) -> Graph:
+        """The same vertices with these arcs, which carry `data`; by default the own, over and over again."""
+        found = compress(rows, cols, values, self.num_nodes, merge, track=bool(self.arc_data))
+        if found.kept is not None and data is None:
+            found.kept.remainder_(max(1, self.num_arcs))
+        carried = _kept(self.arc_data if data is None else data, found.kept)
+        indptr, indices, weights, _ = found
+        return self.replace(indptr=indptr, indices=indices, weights=weights, arc_data=carried)
 
     # Validation
 
@@ -245,6 +294,8 @@ class Graph:
         def put(key: str, value: Tensor) -> None:
             object.__setattr__(self, key, value)
 
+        for of, key in NAMED.items():
+            object.__setattr__(self, key, coerced(getattr(self, key), of))
         for key in _TENSORS:
             value = getattr(self, key)
             if value is not None and not isinstance(value, Tensor):
@@ -260,7 +311,7 @@ class Graph:
         index_type = index_dtype(self.indptr.numel() - 1)
         if self.indices.dtype != index_type:
             if self.indices.numel() and int(self.indices.max()) > torch.iinfo(index_type).max:
-                raise UserError(_out_of_range(int(self.indices.max()), self.indptr.numel() - 1))
+                raise UserError(out_of_range(int(self.indices.max()), self.indptr.numel() - 1))
             put("indices", self.indices.to(index_type))
         for key in ("weights", "features"):
             value = getattr(self, key)
@@ -313,6 +364,9 @@ class Graph:
         for key in PAIRS:
             if (pairs := getattr(self, key)) is not None and key not in trusted:
                 check_pairs(pairs, n, key)
+        for (of, key), count in zip(NAMED.items(), (nnz, n), strict=True):
+            for name, x in getattr(self, key).items():
+                check_array(name, x, count, of, f"{key}.{name}" in trusted)
 
     def _validate_features(self, n: int, trusted: bool) -> None:
         x = self.features
@@ -380,105 +434,7 @@ def check_pairs(pairs: Tensor, n: int, name: str = "pairs") -> None:
     if pairs.numel():
         lo, hi = (int(v) for v in torch.aminmax(pairs))
         if lo < 0 or hi >= n:
-            raise UserError(f"{name}: {_out_of_range(lo if lo < 0 else hi, n)}")
-
-
-def check_csr(indptr: Tensor, indices: Tensor) -> None:
-    """Check that rows are well formed: ends, order, range, ascending without duplicates.
-
-    >>> check_csr(torch.tensor([0, 1]), torch.tensor([3]))
-    Traceback (most recent call last):
-        ...
-    weft.errors.UserError: vertex id 3 is out of range for 1 vertices (0 to 0). Correct the id.
-    """
-    check_index_pointer(indptr, len(indices) if indices.dim() == 1 else -1)
-    n, nnz = len(indptr) - 1, len(indices)
-    if not nnz:
-        return
-    lo, hi = (int(v) for v in torch.aminmax(indices))
-    if lo < 0 or hi >= n:
-        raise UserError(_out_of_range(lo if lo < 0 else hi, n))
-    falls = indices[1:] <= indices[:-1]
-    starts = indptr[1:-1]
-    falls[starts[(starts > 0) & (starts < nnz)] - 1] = False
-    if bool(falls.any()):
-        at = int(torch.nonzero(falls)[0])
-        row = int(torch.searchsorted(indptr, at, right=True)) - 1
-        raise UserError(
-            f"row {row} lists {int(indices[at + 1])} after {int(indices[at])}. "
-            "Sort each row and drop duplicates, or use Graph.from_arcs."
-        )
-
-
-def check_index_pointer(indptr: Tensor, nnz: int) -> None:
-    """Check that `indptr` rises from 0 to `nnz`.
-
-    >>> check_index_pointer(torch.tensor([0, 2, 1]), 1)
-    Traceback (most recent call last):
-        ...
-    weft.errors.UserError: indptr falls from 2 to 1 at row 1. It must never fall.
-    """
-    if nnz < 0 or indptr.dim() != 1 or not len(indptr):
-        raise UserError("indptr and indices must be lists: n+1 and nnz whole numbers.")
-    first, last = int(indptr[0]), int(indptr[-1])
-    falls = indptr[1:] < indptr[:-1]
-    if bool(falls.any()):
-        at = int(torch.nonzero(falls)[0])
-        raise UserError(
-            f"indptr falls from {int(indptr[at])} to {int(indptr[at + 1])} at row {at}. It must never fall."
-        )
-    if first != 0 or last != nnz:
-        raise UserError(f"indptr runs from {first} to {last} for {nnz} indices. It must run from 0 to {nnz}.")
-
-
-def index_dtype(num_nodes: int) -> torch.dtype:
-    """int32 where vertex ids fit into it, int64 else.
-
-    >>> index_dtype(100), index_dtype(2**31)
-    (torch.int32, torch.int64)
-    """
-    return torch.int32 if num_nodes < 2**31 else torch.int64
-
-
-def _csr(
-    rows: np.ndarray, cols: np.ndarray, values: np.ndarray | None, n: int, merge: np.ufunc
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Sorted rows from arcs in any order; the values of an arc given many times are merged by `merge`."""
-    if n >= 3_037_000_499:
-        raise UserError(
-            f"{n} vertices are too many. weft sorts arcs by row*n + column, which must fit into 63 bits."
-        )
-    key = rows.astype(np.int64) * n + cols
-    if values is None:
-        key.sort()
-    else:
-        order = np.argsort(key, kind="stable")  # stable: duplicates are summed in the order given
-        key, values = key[order], values[order]
-    first = np.ones(len(key), dtype=bool)
-    np.not_equal(key[1:], key[:-1], out=first[1:])
-    if not first.all():
-        if values is not None:
-            values = merge.reduceat(values, np.nonzero(first)[0])
-        key = key[first]
-    row, col = np.divmod(key, max(n, 1))
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(row, minlength=n), out=indptr[1:])
-    indices = torch.from_numpy(col).to(index_dtype(n))
-    return torch.from_numpy(indptr), indices, None if values is None else torch.from_numpy(values)
-
-
-def _vertex_ids(ids: Any, side: str) -> np.ndarray:
-    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-    if array.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise UserError(
-            f"{side} ids are {array.ndim}-dimensional {array.dtype}. Give a list of whole numbers."
-        )
-    lo = int(array.min())
-    if lo < 0:
-        raise UserError(f"{side} id {lo} is negative. Vertex ids start at 0.")
-    return array.astype(np.int64, copy=False)
+            raise UserError(f"{name}: {out_of_range(lo if lo < 0 else hi, n)}")
 
 
 def _as_weights(weights: Any, count: int) -> np.ndarray:
@@ -511,13 +467,14 @@ def _first_wild(x: Tensor) -> int | None:
     return int(torch.nonzero(~torch.isfinite(x).flatten())[0])
 
 
-def _out_of_range(value: int, n: int) -> str:
-    return f"vertex id {value} is out of range for {n} vertices (0 to {n - 1}). Correct the id."
-
-
 def _shape(x: Tensor) -> str:
     return "x".join(map(str, x.shape)) or "one number"
 
 
 def _type_name(x: Tensor) -> str:
     return str(x.dtype).removeprefix("torch.")
+
+
+def _kept(data: Mapping[str, Tensor], kept: Tensor | None) -> dict[str, Tensor]:
+    """What the arcs carry that were kept of those given."""
+    return {} if kept is None else {name: x[kept.to(x.device)] for name, x in data.items()}

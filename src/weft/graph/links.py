@@ -55,7 +55,7 @@ def hold_out(graph: Graph, val: float = 0.05, test: float = 0.1, seed: int = 0) 
             raise UserError(f"{name} must lie between 0 and 1, not {share:g}. Use 0.1.")
     if val + test >= 1:
         raise UserError(f"hold_val={val:g} and hold_test={test:g} leave no arcs to train on. Lower them.")
-    undirected = graph.replace(weights=None).is_symmetric
+    undirected = graph.replace(weights=None, arc_data={}).is_symmetric
     rows, columns = graph.rows.numpy(), graph.indices.numpy().astype(np.int64)
     (at,) = np.nonzero(columns < rows if undirected else columns != rows)
     sizes = [round(val * len(at)), round(test * len(at))]
@@ -80,13 +80,14 @@ def hold_out(graph: Graph, val: float = 0.05, test: float = 0.1, seed: int = 0) 
         indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
         indices=graph.indices[kept],
         weights=None if graph.weights is None else graph.weights[kept],
+        arc_data={name: x[kept] for name, x in graph.arc_data.items()},
         val_pairs=val_true, val_negatives=val_false, test_pairs=test_true, test_negatives=test_false,
     )  # fmt: skip
 
 
 def _non_arcs(graph: Graph, undirected: bool, count: int, rng: np.random.Generator) -> Tensor:
     """`count` different pairs that are neither arcs nor loops, in random order. [count, 2] int64."""
-    whole = graph.replace(weights=None).with_self_loops()
+    whole = graph.replace(weights=None, arc_data={}).with_self_loops()
     lacking = NonArcs(whole.indptr, whole.indices, graph.num_nodes)
     ends = lacking.free.cumsum(0)
     total = int(ends[-1]) if ends.numel() else 0

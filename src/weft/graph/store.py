@@ -4,6 +4,9 @@
     64      sections, one a tensor, each at a multiple of 64 bytes, little-endian, row by row
     ...     header, JSON: name, classes, and for each section its name, type, shape, place and checksum
 
+Named arrays (`Graph.arc_data`, `Graph.vertex_data`) are sections `arc_NAME` and `vertex_NAME`, in stores of
+version 2; one without them is written as version 1.
+
 The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the
 whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`: the rows
 it reads are still checked for ids in range and finite numbers, so a damaged file cannot lead a kernel astray.
@@ -19,7 +22,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +31,13 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError
-from weft.graph.graph import MASKS, PAIRS, Graph, check_pairs, index_dtype
+from weft.graph.arrays import Of, check_array, check_name, key_of, named
+from weft.graph.graph import MASKS, NAMED, PAIRS, Graph, check_pairs
 from weft.graph.guard import about, check_fits
+from weft.graph.rows import index_dtype
 
 MAGIC = b"\x93WEFT\r\n\x1a"  # as PNG's: a transfer that alters line ends spoils it
-VERSION = 1
+VERSION = 2
 _PREAMBLE = struct.Struct("<8sIIQQ")
 _ALIGN = 64
 _MAX_HEADER = 1 << 20
@@ -51,6 +56,7 @@ _TYPES = (
     | dict.fromkeys(MASKS, ("|b1",))
     | dict.fromkeys(PAIRS, ("<i8",))
 )
+_NAMED_TYPES = ("<f4", "<f8", "|u1", "|i1", "<i2", "<i4", "<i8")
 
 
 def write_store(graph: Graph, path: str | Path, overwrite: bool = False) -> Path:
@@ -104,6 +110,7 @@ class Rows:
     indices   [nnz_r]            in-neighbours, numbered as in the whole graph of `num_nodes` vertices; empty
                                  where they were not asked for: indptr then tells how many there are
     weights   [nnz_r], features [r, f], labels [r] or [r, c], masks [r], ids [r]; None where there are none
+    arc_data, vertex_data   name → [nnz_r, …] and [r, …]
     """
 
     rows: Tensor
@@ -118,6 +125,8 @@ class Rows:
     val_mask: Tensor | None = None
     test_mask: Tensor | None = None
     ids: Tensor | None = None
+    arc_data: dict[str, Tensor] = field(default_factory=dict)
+    vertex_data: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,11 @@ class Store:
         """Whether the store holds features, labels, a mask and so on."""
         return key in self._sections
 
+    @property
+    def arc_names(self) -> list[str]:
+        """The names of what arcs carry; `rows(…, only=("arc_NAME",))` reads it."""
+        return named(self._sections, "arc")
+
     def verify(self) -> None:
         """Compare every section with its checksum: one pass over the file."""
         with open(self.path, "rb") as file:
@@ -191,7 +205,7 @@ class Store:
             tensors = {key: torch.from_numpy(self._map(key)) for key in self._sections}
             for key, tensor in tensors.items():
                 self._check_bool(key, tensor)
-            return Graph(**tensors, name=self.name, num_classes=self.num_classes)
+            return Graph(**_gathered(tensors), name=self.name, num_classes=self.num_classes)
 
     def pairs(self, key: str, first: int = 0, last: int | None = None) -> Tensor:
         """Pairs first..last-1 of `val_pairs` and the like; nothing else is read. [m, 2] int64."""
@@ -209,8 +223,8 @@ class Store:
     ) -> Rows:
         """Rows lo..hi-1, or those that a list of vertices names; nothing else is read from the file.
 
-        `only` names the fields that are wanted, such as ("features", "labels"); the others are None, or
-        empty where arcs are left out.
+        `only` names the fields that are wanted, such as ("features", "labels", "arc_time"); the others are
+        None, or empty where arcs are left out.
         """
         with about(self.path):
             if hi is not None:
@@ -225,6 +239,10 @@ class Store:
                 raise UserError(f"row {wild} is out of range for {self.num_nodes} vertices. Correct it.")
             return self._pick(wanted, only)
 
+    @property
+    def _per_arc(self) -> list[str]:
+        return [*_ARCS, *(key_of("arc", name) for name in self.arc_names)]
+
     def _wanted(self, keys: Iterable[str], only: Collection[str] | None) -> list[str]:
         return [key for key in keys if key in self._sections and (only is None or key in only)]
 
@@ -232,7 +250,7 @@ class Store:
         pointers = np.array(self._map("indptr")[lo : hi + 1])
         self._check_pointers(pointers[:-1], pointers[1:])
         first, last = int(pointers[0]), int(pointers[-1])
-        arcs = {key: np.array(self._map(key)[first:last]) for key in self._wanted(_ARCS, only)}
+        arcs = {key: np.array(self._map(key)[first:last]) for key in self._wanted(self._per_arc, only)}
         return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi), only)
 
     def _pick(self, wanted: Tensor, only: Collection[str] | None) -> Rows:
@@ -241,11 +259,14 @@ class Store:
         self._check_pointers(starts, ends)
         indptr = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(ends - starts, out=indptr[1:])
-        if not self._wanted(_ARCS, only):
+        per_arc = self._wanted(self._per_arc, only)
+        if not per_arc:
             return self._rows(rows, indptr, {}, rows, only)
-        check_fits(16 * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
+        # Beside what is read, the places that it is read from.
+        needed = 8 + sum(self._sections[key].bytes // max(1, self.num_arcs) for key in per_arc)
+        check_fits(needed * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
         places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
-        arcs = {key: self._take(key, places) for key in self._wanted(_ARCS, only)}
+        arcs = {key: self._take(key, places) for key in per_arc}
         return self._rows(rows, indptr, arcs, rows, only)
 
     def _rows(
@@ -257,7 +278,8 @@ class Store:
         only: Collection[str] | None,
     ) -> Rows:
         arcs.setdefault("indices", np.zeros(0, dtype=self._sections["indices"].dtype))
-        others = [key for key in self._wanted(self._sections, only) if key not in ("indptr", *_ARCS, *PAIRS)]
+        apart = {"indptr", *self._per_arc, *PAIRS}
+        others = [key for key in self._wanted(self._sections, only) if key not in apart]
         arrays = arcs | {
             key: np.array(self._map(key)[which]) if isinstance(which, slice) else self._take(key, which)
             for key in others
@@ -265,10 +287,14 @@ class Store:
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         for key, tensor in tensors.items():
             self._check_bool(key, tensor)
-            if tensor.is_floating_point() and tensor.numel():
+            if key in _TYPES and tensor.is_floating_point() and tensor.numel():
                 ends = torch.stack(torch.aminmax(tensor))
                 if not bool(torch.isfinite(ends).all()):
                     raise UserError(f"{key} hold a number that is not finite. Write the store again.")
+        fields = _gathered(tensors)
+        for (of, key), count in zip(NAMED.items(), (int(indptr[-1]), len(rows)), strict=True):
+            for name, x in fields[key].items():
+                check_array(name, x, count, of)
         indices = tensors["indices"]
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.num_nodes:
             raise UserError(
@@ -279,7 +305,7 @@ class Store:
             indptr=torch.from_numpy(indptr),
             num_nodes=self.num_nodes,
             num_classes=self.num_classes,
-            **tensors,
+            **fields,
         )
 
     def _check_pointers(self, starts: np.ndarray, ends: np.ndarray) -> None:
@@ -331,10 +357,10 @@ class Store:
 def _write(graph: Graph, file: Any) -> None:
     sections = []
     file.write(bytes(_ALIGN))  # the preamble comes last: until then the file is no store
-    for key in _TYPES:
-        tensor = getattr(graph, key)
-        if tensor is None:
-            continue
+    tensors = {key: tensor for key in _TYPES if (tensor := getattr(graph, key)) is not None}
+    for of, of_kind in NAMED.items():
+        tensors |= {key_of(of, name): x for name, x in getattr(graph, of_kind).items()}
+    for key, tensor in tensors.items():
         array = tensor.detach().cpu().contiguous().numpy()
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         file.write(bytes(-file.tell() % _ALIGN))
@@ -350,7 +376,9 @@ def _write(graph: Graph, file: Any) -> None:
     offset = file.tell()
     file.write(header)
     file.seek(0)
-    file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), offset, len(header)))
+    # Weft of before named arrays reads what has none.
+    version = 2 if graph.arc_data or graph.vertex_data else 1
+    file.write(_PREAMBLE.pack(MAGIC, version, zlib.crc32(header), offset, len(header)))
 
 
 @contextlib.contextmanager
@@ -387,6 +415,14 @@ def _exists(path: Path) -> UserError:
 
 
 # Reading the header
+
+
+def _gathered(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """A graph's fields from a file's sections: the named arrays in their two dicts."""
+    fields: dict[str, Any] = {key: x for key, x in tensors.items() if key in _TYPES}
+    for of, key in NAMED.items():
+        fields[key] = {name: tensors[key_of(of, name)] for name in named(tensors, of)}
+    return fields
 
 
 def _read_header(path: Path) -> dict[str, Any]:
@@ -429,6 +465,13 @@ def _check_sections(sections: dict[str, _Section], num_classes: int, end: int) -
     n, nnz = sections["indptr"].shape[0] - 1, sections["indices"].shape[0]
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_TYPES, (n,))
     shapes |= {"indptr": (n + 1,), "indices": (nnz,), "weights": (nnz,)}
+    types = dict(_TYPES)
+    for of, length in zip(NAMED, (nnz, n), strict=True):
+        for name in named(sections, of):
+            key = key_of(of, name)
+            if len(sections[key].shape) not in (1, 2) or not _may_be_named(name, of):
+                raise ValueError("name or shape")
+            types[key], shapes[key] = _NAMED_TYPES, (length, *sections[key].shape[1:])
     for key, section in sections.items():
         shape = shapes[key]
         if key == "features" or (key == "labels" and section.dtype == "|b1"):
@@ -438,15 +481,19 @@ def _check_sections(sections: dict[str, _Section], num_classes: int, end: int) -
         sizes = (*section.shape, section.offset)
         if not all(type(size) is int and size >= 0 for size in sizes) or section.shape != shape:
             raise ValueError("shape")
-        if (
-            section.dtype not in _TYPES[key]
-            or section.offset % _ALIGN
-            or section.offset + section.bytes > end
-        ):
+        if section.dtype not in types[key] or section.offset % _ALIGN or section.offset + section.bytes > end:
             raise ValueError("type or place")
     wanted = "<i4" if index_dtype(n) == torch.int32 else "<i8"
     if n < 0 or num_classes < 0 or sections["indices"].dtype != wanted:
         raise ValueError("sizes")
+
+
+def _may_be_named(name: str, of: Of) -> bool:
+    try:
+        check_name(name, of)
+    except UserError:
+        return False
+    return True
 
 
 def _truncated(path: Path) -> UserError:

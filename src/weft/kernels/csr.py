@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -18,8 +19,10 @@ class CSR:
         indptr   [rows + 1]  int64
         indices  [arcs]      int32 or int64
         values   [arcs]      or None: every stored entry is 1
+        data     name → [arcs, …], what each entry carries beside its value; products don't read it
 
-    `A @ x` is `spmm(A, x)`. The transpose is built on first use and kept, for backward.
+    `A @ x` is `spmm(A, x)`. The transpose is built on first use and kept, for backward; it has no data of its
+    own: arc e of Aᵀ carries row `permutation[e]`.
 
     >>> A = CSR(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2]), torch.tensor([5., 1., 2.]), (2, 3))
     >>> A.dense()
@@ -33,6 +36,7 @@ class CSR:
     indices: Tensor
     values: Tensor | None
     shape: tuple[int, int]
+    data: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
@@ -46,13 +50,18 @@ class CSR:
         arcs = self.indices.numel()
         if self.values is not None and self.values.shape != (arcs,):
             raise ValueError(f"values must have length {arcs}, not {tuple(self.values.shape)}")
+        for name, x in self.data.items():
+            if not x.dim() or x.shape[0] != arcs:
+                raise ValueError(f"data {name!r} must have length {arcs}, not {tuple(x.shape)}")
         if dry.is_dry(self.indptr, self.indices):
+            self.data = {name: dry.written(x) for name, x in self.data.items()}
             self.indptr, self.indices = dry.written(self.indptr), dry.written(self.indices)
             self.values = None if self.values is None else dry.written(self.values)
         else:
             self._check(arcs, columns)
         self.indptr, self.indices = self.indptr.contiguous(), self.indices.contiguous()
         self.values = None if self.values is None else self.values.contiguous()
+        self.data = {name: x.contiguous() for name, x in self.data.items()}
 
     def _check(self, arcs: int, columns: int) -> None:
         if int(self.indptr[0]) != 0 or int(self.indptr[-1]) != arcs or bool((self.indptr.diff() < 0).any()):
@@ -64,11 +73,12 @@ class CSR:
     @classmethod
     def blank(
         cls, shape: tuple[int, int], arcs: int, values: bool | torch.dtype | None = None,
-        index: torch.dtype = torch.int32,
+        index: torch.dtype = torch.int32, data: Mapping[str, Tensor] | None = None,
     ) -> CSR:  # fmt: skip
         """A matrix of meta tensors for a dry run (`dry.py`): sizes, and no entries.
 
             values  a type, or True: torch's default one; None or False: every stored entry is 1
+            data    what entries carry: of these tensors the shapes and types alone are kept
 
         >>> (CSR.blank((3, 5), arcs=7) @ torch.empty(5, 2, device="meta")).shape
         torch.Size([3, 2])
@@ -79,6 +89,7 @@ class CSR:
             dry.blank(arcs, dtype=index),
             None if kind is None else dry.blank(arcs, dtype=kind),
             shape,
+            {} if data is None else dict(data),
         )
 
     @property
@@ -126,7 +137,10 @@ class CSR:
 
     @cached_property
     def T(self) -> CSR:
-        """Aᵀ. Of a symmetric matrix it shares the memory; of an equal one it is the matrix itself."""
+        """Aᵀ, without data. Of a symmetric matrix it shares the memory.
+
+        Of an equal one without data it is the matrix itself.
+        """
         indptr, indices, permutation = self._transposed()
         values = None if self.values is None else self.values[permutation]
         if (
@@ -137,13 +151,16 @@ class CSR:
         ):
             indptr, indices = self.indptr, self.indices
             if values is None or torch.equal(values, self.values):  # type: ignore[arg-type]
-                return self
+                if not self.data:
+                    return self
+                values = self.values
         transpose = CSR.__new__(CSR)
         transpose.__dict__.update(
             indptr=indptr,
             indices=indices,
             values=values,
             shape=self.shape[::-1],
+            data={},
             T=self,
         )
         return transpose
@@ -166,9 +183,14 @@ class CSR:
         return CSR(self.T.indptr, arcs, None, (self.shape[1], self.arcs))
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> CSR:
-        """The same matrix on another device, or with values of another type."""
+        """The same matrix on another device, or with values and floating-point data of another type."""
+
+        def moved(x: Tensor) -> Tensor:
+            return x.to(device=device, dtype=dtype if x.is_floating_point() else None)
+
         values = None if self.values is None else self.values.to(device=device, dtype=dtype)
-        return CSR(self.indptr.to(device), self.indices.to(device), values, self.shape)
+        data = {name: moved(x) for name, x in self.data.items()}
+        return CSR(self.indptr.to(device), self.indices.to(device), values, self.shape, data)
 
     def __matmul__(self, x: Tensor) -> Tensor:
         from .spmm import spmm

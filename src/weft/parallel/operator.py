@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -102,11 +102,14 @@ class Operator:
         overlap: bool = True,
         move_adjacency: bool = False,
         device: torch.device | str = "cpu",
+        data: Collection[str] = (),
     ) -> Operator:
         """Read this rank's share of a graph or a store, normalise it, and make the plan.
 
         `blocks` says who owns what; by default even blocks of the vertices in their order.
         `move_adjacency` holds A(i,k) in slices along feature and gathers it for every product.
+        `data` names what arcs carry and layers read: the matrices then have it (`CSR.data`), floating-point
+        numbers as [arcs, d] of type `dtype`, whole ones as int64; of loops as in `with_loops`.
         """
         if grid.size != comm.size:
             raise UserError(
@@ -128,7 +131,7 @@ class Operator:
         slab, own = blocks.slab(i), blocks.own(comm.rank)
         arcs = read_normalised(
             source, blocks.order[slab[0] : slab[1]], how, comm,
-            (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of,
+            (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of, data, dtype,
         )  # fmt: skip
         plan = _plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
         if move_adjacency:
@@ -520,6 +523,7 @@ def _plan(
     names, columns_read = [], []
     for j, (begin, end) in enumerate(unions):
         here = slab_of == j
+        own = arcs.pick(here)
         column, width = place[here] - begin, end - begin
         name = blocks.order[begin:end]
         if sparse and j != i:
@@ -530,8 +534,8 @@ def _plan(
             columns_read.append(torch.arange(width, device=column.device))
         counts = torch.bincount(row[here], minlength=total)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        value = None if arcs.value is None else arcs.value[here].to(dtype)
-        matrices.append(CSR(indptr, column.to(index), value, (total, width)))
+        value = None if own.value is None else own.value.to(dtype)
+        matrices.append(CSR(indptr, column.to(index), value, (total, width), own.data))
         names.append(name.to(index))
 
     row_sizes = [end - begin for begin, end in unions]

@@ -100,7 +100,7 @@ class Sliced:
 
         own slice  [R / feature, C_j]      whole()  [R, C_j], gathered along feature, phase `adjacency`
 
-    CAGNET's `sbcast`: less memory for A, more words each time.
+    CAGNET's `sbcast`: less memory for A, more words each time. What entries carry (`CSR.data`) goes along.
     """
 
     def __init__(self, a: CSR, comm: Communicator):
@@ -113,6 +113,7 @@ class Sliced:
         self.counts = a.counts[first : first + self.rows[comm.rank]].clone()
         self.indices = a.indices[begin:end].clone()
         self.values = None if a.values is None else a.values[begin:end].clone()
+        self.data = {name: x[begin:end].clone() for name, x in a.data.items()}
         self.arcs = end - begin
 
     def whole(self) -> CSR:
@@ -121,8 +122,9 @@ class Sliced:
         values = (
             None if self.values is None else self.comm.all_gather(self.values, self.sizes, phase="adjacency")
         )
+        data = {name: self.comm.all_gather(x, self.sizes, phase="adjacency") for name, x in self.data.items()}
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return CSR(indptr, indices, values, self.shape)
+        return CSR(indptr, indices, values, self.shape, data)
 
     def dry(self, wrap: Wrap) -> Sliced:
         """The same sizes without numbers, on a line that counts."""
@@ -130,6 +132,7 @@ class Sliced:
         out.comm = wrap(self.comm)
         out.counts, out.indices = self.counts.to("meta"), self.indices.to("meta")
         out.values = None if self.values is None else self.values.to("meta")
+        out.data = {name: x.to("meta") for name, x in self.data.items()}
         return out
 
 
@@ -290,7 +293,8 @@ def cloned(x: Tensor) -> Tensor:
 
 def blank(a: CSR) -> CSR:
     """A matrix of this size and type whose numbers nobody made."""
-    return CSR.blank(a.shape, a.arcs, None if a.values is None else a.values.dtype, a.indices.dtype)
+    kind = None if a.values is None else a.values.dtype
+    return CSR.blank(a.shape, a.arcs, kind, a.indices.dtype, a.data)
 
 
 def _take_better(

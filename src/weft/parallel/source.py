@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..errors import unknown
+from ..errors import UserError, unknown
 from ..graph import Graph, Store
+from ..graph.arrays import key_of, largest, of_loops
 
 Source = Graph | Store
 
@@ -19,29 +21,69 @@ class Arcs:
     """Some rows of A as a list of arcs: by row, within a row by vertex.
 
     row [arcs] in 0..rows-1;  vertex [arcs] the in-neighbour;  value [arcs] or None: all 1
+    data  name → [arcs, d] floating point, or [arcs] or [arcs, d] int64: what they carry
     """
 
     row: Tensor
     vertex: Tensor
     value: Tensor | None
+    data: dict[str, Tensor] = field(default_factory=dict)
 
     def pick(self, where: Tensor) -> Arcs:
-        return Arcs(self.row[where], self.vertex[where], None if self.value is None else self.value[where])
+        """Those at these places, or where a mask is true; all of them without a copy."""
+        if where.dtype == torch.bool and bool(where.all()):
+            return self
+        value = None if self.value is None else self.value[where]
+        data = {name: x[where] for name, x in self.data.items()}
+        return Arcs(self.row[where], self.vertex[where], value, data)
 
 
-def read_arcs(source: Source, vertices: Tensor) -> Arcs:
-    """The arcs into these vertices, in their order."""
+def data_names(source: Source) -> list[str]:
+    """The names of what the arcs carry."""
+    return source.arc_names if isinstance(source, Store) else list(source.arc_data)
+
+
+def check_data(source: Source, names: Collection[str]) -> None:
+    """Refuse a name that the graph's arcs have nothing under."""
+    known = data_names(source)
+    for name in names:
+        if name not in known:
+            shown = ", ".join(known) or "none"
+            raise UserError(
+                f"the arcs of {source.name} carry no {name!r}; what they carry: {shown}. "
+                "Give the graph such arc data, or choose a model that reads none."
+            )
+
+
+def read_arcs(
+    source: Source, vertices: Tensor, data: Collection[str] = (), dtype: torch.dtype = torch.float32
+) -> Arcs:
+    """The arcs into these vertices, in their order, and of what they carry that which `data` names.
+
+    Floating-point data come as [arcs, d] of type `dtype`, whole numbers as int64.
+    """
+    check_data(source, data)
     if isinstance(source, Store):
-        rows = source.rows(vertices, only=("indices", "weights"))
-        counts, indices, weights = rows.indptr.diff(), rows.indices, rows.weights
+        rows = source.rows(vertices, only=("indices", "weights", *(key_of("arc", name) for name in data)))
+        counts, indices, weights, carried = rows.indptr.diff(), rows.indices, rows.weights, rows.arc_data
     else:
         begins = source.indptr[vertices]
         counts = source.indptr[vertices + 1] - begins
         skip = torch.repeat_interleave(begins - (counts.cumsum(0) - counts), counts)
         at = torch.arange(int(counts.sum()), device=counts.device) + skip
         indices, weights = source.indices[at], None if source.weights is None else source.weights[at]
+        # Wide data of a whole graph in its order are not copied.
+        whole = at.numel() == source.num_arcs and bool((at.diff() == 1).all())
+        carried = {name: x if whole else x[at] for name, x in source.arc_data.items() if name in data}
     row = torch.arange(vertices.numel(), device=counts.device)
-    return Arcs(torch.repeat_interleave(row, counts), indices.long(), weights)
+    found = {name: _shaped(carried[name], dtype) for name in dict.fromkeys(data)}
+    return Arcs(torch.repeat_interleave(row, counts), indices.long(), weights, found)
+
+
+def _shaped(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if not x.is_floating_point():
+        return x.long()
+    return (x if x.dim() == 2 else x[:, None]).to(dtype)
 
 
 def count_arcs(source: Source, first: int, last: int) -> int:
@@ -75,11 +117,31 @@ def _row_sums(arcs: Arcs, rows: int) -> Tensor:
     return total.index_add_(0, arcs.row, arcs.value.double())
 
 
-def with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
-    """The loop (v, v) of weight 1 added to the rows that have none, each at its place in the row."""
+def loop_data(arcs: Arcs, vertices: Tensor, comm: Communicator) -> dict[str, Tensor]:
+    """What the loop of each of these rows carries (`weft.graph.arrays.of_loops`). name → [rows, …]
+
+    Ranks tell each other the largest of their whole numbers.
+    """
+    if not arcs.data:
+        return {}
+    loop, tops = arcs.vertex == vertices[arcs.row], dict.fromkeys(arcs.data, -1)
+    whole = [name for name, x in arcs.data.items() if not x.is_floating_point()]
+    if whole:
+        own = torch.tensor([largest(arcs.data[name]) for name in whole], device="cpu")
+        tops |= zip(whole, comm.all_reduce(own, "max", phase="plan").tolist(), strict=True)
+    rows = vertices.numel()
+    return {name: of_loops(x, arcs.row, loop, rows, tops[name]) for name, x in arcs.data.items()}
+
+
+def with_loops(arcs: Arcs, vertices: Tensor, loops: Mapping[str, Tensor] | None = None) -> Arcs:
+    """The loop (v, v) of weight 1 added to the rows that have none, each at its place in the row.
+
+    `loops` is what every loop carries then, also those that were there: `loop_data`.
+    """
     n_rows = vertices.numel()
+    loop = arcs.vertex == vertices[arcs.row]
     has = torch.zeros(n_rows, dtype=torch.bool, device=vertices.device)
-    has[arcs.row[arcs.vertex == vertices[arcs.row]]] = True
+    has[arcs.row[loop]] = True
     lacking = (~has).nonzero().ravel()
     row = torch.cat([arcs.row, lacking])
     vertex = torch.cat([arcs.vertex, vertices[lacking]])
@@ -87,7 +149,20 @@ def with_loops(arcs: Arcs, vertices: Tensor) -> Arcs:
     if value is not None:
         value = torch.cat([value, value.new_ones(lacking.numel())])
     span = int(vertex.max()) + 1 if vertex.numel() else 1
-    return Arcs(row, vertex, value).pick(torch.argsort(row * span + vertex, stable=True))
+    order = torch.argsort(row * span + vertex, stable=True)
+    out = Arcs(row, vertex, value).pick(order)
+    if not arcs.data:
+        return out
+    assert loops is not None
+    place = torch.empty_like(order)  # where each of the old arcs, then of the new, stands now
+    place[order] = torch.arange(order.numel(), device=order.device)
+    old, new = place[: arcs.row.numel()], place[arcs.row.numel() :]
+    for name, x in arcs.data.items():
+        wide = out.data[name] = x.new_empty(order.numel(), *x.shape[1:])
+        wide[old] = x
+        wide[old[loop]] = loops[name][arcs.row[loop]]
+        wide[new] = loops[name][lacking]
+    return out
 
 
 def read_normalised(
@@ -98,26 +173,29 @@ def read_normalised(
     own: tuple[int, int],
     sizes: list[int],
     place_of: Tensor,
+    data: Collection[str] = (),
+    dtype: torch.dtype = torch.float32,
 ) -> Arcs:
     """Rows of the matrix that `weft.graph.normalise(graph, how)` would give, without making it.
 
     vertices  the rows wanted;  own = (begin, end) of this rank's among them
+    data      the names of what their arcs carry and is wanted;  dtype  of its floating-point numbers
     gcn       needs the degree of every in-neighbour: ranks tell each other theirs, n numbers in all
     """
-    arcs = read_arcs(source, vertices)
+    arcs = read_arcs(source, vertices, data, dtype)
     if how == "none":
         return arcs
     if how == "mean":
         total = _row_sums(arcs, vertices.numel())
         scale = torch.where(total != 0, 1 / total, 0.0)[arcs.row]
-        return Arcs(arcs.row, arcs.vertex, scale if arcs.value is None else scale * arcs.value.double())
+        return replace(arcs, value=scale if arcs.value is None else scale * arcs.value.double())
     if how not in ("gcn", "loops"):
         raise unknown("normalisation", how, ["gcn", "mean", "none", "loops"])
-    arcs = with_loops(arcs, vertices)
+    arcs = with_loops(arcs, vertices, loop_data(arcs, vertices, comm))
     if how == "loops":
-        return Arcs(arcs.row, arcs.vertex, None)
+        return replace(arcs, value=None)
     total = _row_sums(arcs, vertices.numel())
     root = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
     everywhere = comm.all_gather(root[own[0] : own[1]].contiguous(), sizes, phase="plan")
     value = root[arcs.row] * everywhere[place_of[arcs.vertex]]
-    return Arcs(arcs.row, arcs.vertex, value if arcs.value is None else value * arcs.value.double())
+    return replace(arcs, value=value if arcs.value is None else value * arcs.value.double())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -40,7 +42,7 @@ def distinct(rng: np.random.Generator, population: int, count: int) -> np.ndarra
     return drawn if len(drawn) == count else np.sort(rng.permutation(drawn)[:count])
 
 
-def undirected(u: np.ndarray, v: np.ndarray, n: int, **rest: object) -> Graph:
+def undirected(u: np.ndarray, v: np.ndarray, n: int, **rest: Any) -> Graph:
     """The graph of edges {u, v}: both arcs of each, duplicates and self-loops left out.
 
     >>> undirected(np.array([0, 1, 2]), np.array([1, 0, 2]), 3).num_arcs

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from weft.errors import UserError
-from weft.graph.graph import MASKS, Graph, check_index_pointer
+from weft.graph.graph import MASKS, Graph
 from weft.graph.guard import about, check_fits
 from weft.graph.readers.files import DAMAGED, PARSING, existing_file, stem
+from weft.graph.rows import check_index_pointer
 
 
 def read_npz(path: str | Path) -> Graph:
