@@ -45,6 +45,24 @@ class EntryNumbers(Protocol):
     def number(self, x: Tensor) -> Tensor:
         """A learned number among numbers per arc."""
 
+    def data(self, name: str) -> Tensor:
+        """What the arcs carry under this name, [arcs, …]."""
+
+    def lookup(self, table: Tensor, name: str) -> Tensor:
+        """e[arc] = table[kind of the arc]."""
+
+    def share_of_kind(self, name: str, kinds: int) -> Tensor:
+        """e[arc] = 1 / how many arcs of its row are of its kind."""
+
+    def project(self, name: str, weight: Tensor) -> Tensor:
+        """e[arc] = f[arc] W."""
+
+    def data_dots(self, x: Tensor, name: str, heads: int = 1) -> Tensor:
+        """e[arc, h] = ⟨x[i,h,:], f[arc]⟩."""
+
+    def data_sums(self, e: Tensor, name: str) -> Tensor:
+        """y[i,h,:] = Σ over the arcs of row i of e[arc,h] f[arc]."""
+
 
 class Adjacency(Protocol):
     """The matrix A [t, s] as a layer sees it.
@@ -104,9 +122,31 @@ class Adjacency(Protocol):
     def attend(
         self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
         scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: tuple[float, Stream] | None = None,
+        softmax: bool = True, drop: tuple[float, Stream] | None = None, bias: Tensor | None = None,
+        mix: Tensor | None = None, edge: tuple[str, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
         """Ψ x through the fused kernels."""
+
+    def attend_data(
+        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
+        scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
+        softmax: bool = True, drop: tuple[float, Stream] | None = None, bias: Tensor | None = None,
+        mix: Tensor | None = None, edge: tuple[str, Tensor] | None = None, values: str = "features",
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The same, and Σ_j Ψ_ij f_ij beside it, f what arcs carry."""
+
+    def channel_sum(
+        self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
+        edge: tuple[str, Tensor] | None = None, value_weight: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Messages made column by column of row_i + column_j + f_ij W, summed up."""
+
+    def channel_stats(self, column: Tensor, edge: tuple[str, Tensor] | None = None) -> tuple[Tensor, ...]:
+        """Sum, sum of squares, maximum and minimum of column_j + f_ij W."""
+
+    @property
+    def degrees(self) -> Tensor:
+        """Entries of each row, [t, 1]."""
 
     def note(self, what: str, how: str) -> None:
         """Remember how an expression was computed, for `explain`."""

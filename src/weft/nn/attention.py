@@ -106,12 +106,8 @@ class GATLayer(Layer):
         drop: float = 0.0,
     ):
         super().__init__()
-        if not average and outputs % heads:
-            raise UserError(
-                f"{heads} heads do not divide a width of {outputs}. Use --heads {_divisor(outputs, heads)}."
-            )
+        self.width = check_heads(outputs, heads, average)
         self.heads, self.average, self.slope, self.drop = heads, average, slope, drop
-        self.width = outputs if average else outputs // heads
         self.weight = weight_of(inputs, heads * self.width)
         self.attend_row, self.attend_column = weight_of(heads, self.width), weight_of(heads, self.width)
         self.bias = bias_of(outputs, bias)
@@ -135,6 +131,15 @@ class GATLayer(Layer):
         weight = self.weight.view(-1, self.heads, self.width)
         both = torch.cat([(weight * a).sum(2) for a in (self.attend_row, self.attend_column)], 1)
         return nn.functional.pad(both, (0, max(0, 16 - 2 * self.heads)))
+
+
+def check_heads(outputs: int, heads: int, average: bool) -> int:
+    """The columns of each head: all of them where heads are averaged, else they share them."""
+    if not average and outputs % heads:
+        raise UserError(
+            f"{heads} heads do not divide a width of {outputs}. Use --heads {_divisor(outputs, heads)}."
+        )
+    return outputs if average else outputs // heads
 
 
 def _divisor(width: int, near: int) -> int:

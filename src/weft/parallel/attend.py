@@ -4,27 +4,29 @@
     forward   row side        [R, ·]                       gathered along inner
               column side, x  [C_j, ·], [C_j, |C_f|]       gathered along row, block by block
               scores          additive: complete on every rank of the feature line, for they are narrow
-                              dot: of columns C_f, then summed along feature
+                              dot, channel: of columns C_f, then summed along feature
               attend          T [R, |C_f|] and the softmax's maximum and sum, carried from block to block
               merge           T and both along inner, rescaled to the common maximum
     backward  gather along inner: dy and log Σ exp(s) with ⟨dy, y⟩ · along row again: column side, x
               ds = p ∘ (dp − ⟨dy, y⟩), dp = ⟨dy, x⟩ (summed along feature) · reduce along row and inner
 
-The row operand of additive scores, and the column operand, are [n_own, heads]; those of dot are
-[n_own, heads · d], cut along feature like x. What was gathered is gathered again for backward: keeping it
+The row operand of additive scores, and the column operand, are [n_own, heads]; those of dot and channel are
+[n_own, heads · d], cut along feature like x. A bias is a number per entry and head (`entries.py`). Where the
+arcs' own data f are values too, Σ p f of each row comes beside y, [n_own, heads · t]: f itself never moves. What was gathered is gathered again for backward: keeping it
 would cost the memory of a whole slab.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..kernels import CSR, row_products
+from ..kernels.channels import Channels, channel_scores, channel_scores_backward
 from ..kernels.attention import (
     Drop,
     Scores,
@@ -38,7 +40,7 @@ from ..kernels.attention import (
 from ..kernels.function import Function
 from ..kernels.sddmm import head_of, sddmm_heads
 from ..memory import empty
-from .entries import add_columns_of, add_rows_of
+from .entries import add_columns_of, add_rows_of, data_dots, data_sums
 from .exchange import add_up, gather_together
 from .propagate import Plan, cloned
 
@@ -53,6 +55,28 @@ class Attention:
     softmax: bool = True
     drop: tuple[float, int] | None = None
     """Share of arcs dropped in each head, and the generator's key."""
+    features: str = ""
+    """The arcs' data that channel scores read, by name; "": none."""
+    values: str = ""
+    """The arcs' data that are summed up beside x."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether scores are sums over columns, which feature may cut."""
+        return self.kind != "additive"
+
+
+@dataclass
+class Learned:
+    """What scores are made of beside the two sides: this rank's entries and columns of it."""
+
+    bias: list[Tensor] | None = None
+    """Per block [arcs, heads]."""
+    mix: Tensor | None = None
+    weight: Tensor | None = None
+
+    def bias_of(self, j: int) -> Tensor | None:
+        return None if self.bias is None else self.bias[j]
 
 
 @dataclass
@@ -81,38 +105,75 @@ class Operands:
 
 
 def cut(plan: Plan, how: Attention, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None) -> Operands:
-    """Complete rows to what travels: dot's operands and x by columns, additive's as they are."""
+    """Complete rows to what travels: wide operands and x by columns, additive's as they are."""
     columns = plan.feature
     x_cut = columns.split(x)
-    if how.kind == "additive":
+    if not how.wide:
         return Operands(columns.share(row), columns.share(column), x_cut)
     gain = None if gain is None else columns.share(gain)
     return Operands(columns.split(row), x_cut if column is x else columns.split(column), x_cut, gain)
 
 
+def check_attention(
+    kind: str, heads: int, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None, scale: Tensor | None,
+    bias: Tensor | None, mix: Tensor | None, edge: tuple[str, Tensor] | None, arcs: int,
+) -> None:  # fmt: skip
+    """Refuse operands that kernels would misread."""
+    for name, t in (("row", row), ("column", column), ("x", x)):
+        if t.shape[1] % heads:
+            raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
+    if kind == "additive" and not row.shape[1] == column.shape[1] == heads:
+        raise ValueError(f"additive scores have {heads} columns, not {row.shape[1]} and {column.shape[1]}")
+    for name, factor in (("gain", gain), ("scale", scale)):
+        if factor is not None and (kind != "dot" or factor.shape[1] != heads):
+            raise ValueError(
+                f"a {name} is [n, {heads}], of dot products; not {tuple(factor.shape)} of {kind}"
+            )
+    if row.shape[1] != column.shape[1]:
+        raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
+    if bias is not None and (bias.shape != (arcs, heads) or gain is not None):
+        raise ValueError(f"a bias is [{arcs}, {heads}], without a gain; not {tuple(bias.shape)}")
+    if (mix is not None) != (kind == "channel") or (edge is not None and kind != "channel"):
+        raise ValueError("channel scores, and no others, have a mix and may read what arcs carry")
+    if mix is not None and mix.shape != (row.shape[1],):
+        raise ValueError(f"mix is [{row.shape[1]}], not {tuple(mix.shape)}")
+    if edge is not None and (edge[1].dim() != 2 or edge[1].shape[1] != row.shape[1]):
+        raise ValueError(f"the arcs' weight is [t, {row.shape[1]}], not {tuple(edge[1].shape)}")
+
+
 class Attend(Function):
-    """forward y = Ψ x; backward: gradients of both sides of the scores, of the gain and of x."""
+    """forward (y, Σ p f); backward: gradients of all that the scores are made of, and of x."""
 
     @staticmethod
     def forward(
-        ctx: Any, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None, plan: Plan, how: Attention
-    ) -> Tensor:
+        ctx: Any, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None, bias: Tensor | None,
+        mix: Tensor | None, weight: Tensor | None, plan: Plan, how: Attention,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         together = column is x
         row, column, x = (t.detach().contiguous() for t in (row, column, x))
         gain = None if gain is None else gain.detach().contiguous()
         parts = cut(plan, how, row, x if together else column, x, gain)
-        ctx.work = work = Work(plan, how, x.shape[1], row.shape[1])
-        y, logs = work.forward(parts)
-        ctx.together = together
-        ctx.save_for_backward(parts.row, None if together else parts.column, parts.x, parts.gain, y, logs)
-        return y
+        work = Work(plan, how, x.shape[1], row.shape[1])
+        work.learned = learned = work.own_of(bias, mix, weight)
+        y, logs, sums = work.forward(parts)
+        work.learned = Learned()  # kept by ctx, which knows when to let go
+        ctx.work, ctx.together, ctx.biases = work, together, 0 if learned.bias is None else len(learned.bias)
+        column_kept = None if together else parts.column
+        ctx.save_for_backward(
+            parts.row, column_kept, parts.x, parts.gain, y, logs, sums, learned.mix, learned.weight,
+            *(learned.bias or ()),
+        )  # fmt: skip
+        return y, sums
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        row, column, x, gain, y, logs = ctx.saved_tensors
+        row, column, x, gain, y, logs, sums, mix, weight, *bias = ctx.saved_tensors
         parts = Operands(row, x if ctx.together else column, x, gain)
-        wants_row, *wants_columns = ctx.needs_input_grad[:4]
-        found = ctx.work.backward(parts, grads[0].contiguous(), y, logs, wants_row, any(wants_columns))
+        work: Work = ctx.work
+        work.learned = Learned(bias or None, mix, weight)
+        dy, dsums = (g.contiguous() for g in grads)
+        found = work.backward(parts, dy, y, logs, dsums, sums, ctx.needs_input_grad)
+        work.learned = Learned()
         return *found, None, None
 
 
@@ -169,6 +230,31 @@ class Work:
     """Columns of x, over all heads and ranks."""
     key_width: int
     """Columns of the row operand."""
+    learned: Learned = field(default_factory=Learned)
+
+    def own_of(self, bias: Tensor | None, mix: Tensor | None, weight: Tensor | None) -> Learned:
+        """This rank's part: the bias block by block, of mix [heads · d] and weight [t, heads · d] its columns."""
+        columns = slice(self.key_first, self.key_first + self._key_columns)
+        return Learned(
+            None if bias is None else [b.contiguous() for b in bias.detach().split(self.plan.arcs)],
+            None if mix is None else mix.detach()[columns].contiguous(),
+            None if weight is None else weight.detach()[:, columns].contiguous(),
+        )
+
+    def whole_of(self, own: Tensor | None) -> Tensor | None:
+        """The gradient of all of mix or weight from that of the own columns: other ranks add theirs."""
+        if own is None or not self.split:
+            return own
+        after = self.key_width - self.key_first - own.shape[-1]
+        return torch.nn.functional.pad(own, (self.key_first, after))
+
+    @property
+    def key_first(self) -> int:
+        return self.plan.feature.first(self.key_width)
+
+    @property
+    def _key_columns(self) -> int:
+        return self.plan.feature.columns(self.key_width)[self.plan.feature.comm.rank]
 
     @property
     def dim(self) -> int:
@@ -193,45 +279,84 @@ class Work:
         p, key = self.how.drop
         return Drop(p, key, self.plan.row_names.long(), self.plan.names_of(j))
 
-    def _scores(self, j: int, parts: Operands, given: Tensor | None = None) -> Scores:
+    def _features(self, a: CSR) -> Tensor | None:
+        return a.data[self.how.features] if self.how.features else None
+
+    def _scores(self, j: int, a: CSR, parts: Operands, given: Tensor | None = None) -> Scores:
         how = self.how
         drop = self._drop(j)
         if given is not None:
             return Scores("given", how.heads, given=given, softmax=how.softmax, drop=drop)
+        learned = self.learned
         return Scores(
-            how.kind, how.heads, parts.row, parts.column, None, how.slope, how.softmax, drop, parts.gain
+            how.kind, how.heads, parts.row, parts.column, None, how.slope, how.softmax, drop, parts.gain,
+            bias=learned.bias_of(j), mix=learned.mix, features=self._features(a), weight=learned.weight,
+        )  # fmt: skip
+
+    def _channels(self, a: CSR, parts: Operands) -> Channels:
+        return Channels(parts.column, parts.row, self._features(a), self.learned.weight)
+
+    def _sums_of_columns(self, a: CSR, parts: Operands) -> Tensor:
+        """This rank's share of wide scores at A_j's entries, before gain and bias. [arcs, heads]."""
+        first, how = self.key_first, self.how
+        if how.kind == "dot":
+            return sddmm_heads(a, parts.row, parts.column, first, self.inner_dim, how.heads)
+        assert self.learned.mix is not None
+        return channel_scores(
+            a, self._channels(a, parts), self.learned.mix, how.slope, first, self.inner_dim, how.heads
         )
 
-    def _dots(self, a: CSR, parts: Operands) -> Tensor:
-        """This rank's share of ⟨row, column⟩ at A_j's entries."""
-        first = self.plan.feature.first(self.key_width)
-        return sddmm_heads(a, parts.row, parts.column, first, self.inner_dim, self.how.heads)
+    def _complete(self, j: int, a: CSR, parts: Operands, plain: Tensor) -> Tensor:
+        """Wide scores from their sum over all columns."""
+        s = plain if parts.gain is None else plain * parts.gain[a.indices.long()]
+        bias = self.learned.bias_of(j)
+        return s if bias is None else s + bias
 
-    def forward(self, parts: Operands) -> tuple[Tensor, Tensor]:
-        """(y_own, log Σ exp(s) of U(i,k))."""
+    def forward(self, parts: Operands) -> tuple[Tensor, Tensor, Tensor]:
+        """(y_own, log Σ exp(s) of U(i,k), Σ p f of the own rows)."""
         plan, how = self.plan, self.how
         local = replace(parts, row=plan.whole(parts.row))
         out: Tensor | None = None
         state: Tensor | None = None
         alone = plan.inner.comm.size == 1
         left = plan.row.comm.size
+        raw: list[Tensor] = [parts.x] * len(plan.matrices)
         for j, block in gather_together(plan.row, parts.moving):
             a, here, left = plan.matrix(j), local.at(block), left - 1
             given = None
-            if how.kind == "dot" and self.split:
-                given = plan.feature.comm.all_reduce(self._dots(a, here), phase="reduce")
-                given = given if here.gain is None else given * here.gain[a.indices.long()]
+            if how.wide and self.split:
+                plain = plan.feature.comm.all_reduce(self._sums_of_columns(a, here), phase="reduce")
+                given = self._complete(j, a, here, plain)
+            if how.values:
+                raw[j] = empty(a.arcs, how.heads, like=here.x)
             out, state = attend(
-                a, self._scores(j, here, given), here.x, self.dim, self.first, out, state, alone and left == 0
-            )
+                a, self._scores(j, a, here, given), here.x, self.dim, self.first, out, state,
+                alone and left == 0, raw=raw[j] if how.values else None,
+            )  # fmt: skip
         assert out is not None
         if not how.softmax:
-            y = plan.inner.reduce(plan.piece_of(out))
-            return plan.feature.join(y, self.width), out.new_empty(0)
-        assert state is not None
-        if not alone:
-            out, state = self._merge(out, state)
-        return plan.feature.join(out, self.width), log_sum(state)
+            y, logs = plan.inner.reduce(plan.piece_of(out)), out.new_empty(0)
+        else:
+            assert state is not None
+            if not alone:
+                out, state = self._merge(out, state)
+            y, logs = out, log_sum(state)
+        sums = self._values_of(raw, logs) if how.values else y.new_empty(0)
+        return plan.feature.join(y, self.width), logs, sums
+
+    def _values_of(self, raw: list[Tensor], logs: Tensor) -> Tensor:
+        """Σ over a row's arcs of keep p f, [n_own, heads · t], from the scores."""
+        plan, how = self.plan, self.how
+        whole = plan.whole(logs) if how.softmax else None
+        total: Tensor | None = None
+        for j, s in enumerate(raw):
+            a = plan.matrix(j)
+            p = s if whole is None else torch.exp(s - whole[a.row_of])
+            drop = self._drop(j)
+            p = p if drop is None else p * drop.factors(a, how.heads, p.dtype, p.device)
+            total = data_sums(a, p, how.values, total)
+        assert total is not None
+        return plan.feature.own(plan.inner.reduce(plan.piece_of(total)))
 
     def _head_of(self, out: Tensor) -> Tensor:
         """The head of each of this rank's columns."""
@@ -264,48 +389,62 @@ class Work:
         return y.mul_(inverse(merged[:, heads:])[:, head]), merged
 
     def backward(
-        self, parts: Operands, dy: Tensor, y: Tensor, logs: Tensor, wants_row: bool, wants_columns: bool
-    ) -> tuple[Tensor | None, ...]:
-        """(drow, dcolumn, dx, dgain) of this rank's vertices.
+        self, parts: Operands, dy: Tensor, y: Tensor, logs: Tensor, dsums: Tensor, sums: Tensor,
+        wants: Sequence[bool],
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        """(drow, dcolumn, dx, dgain, dbias, dmix, dweight) of this rank's vertices, entries and columns.
 
         *gather dy and the row side along inner; block by block: ds, then dx and dcolumn to their owners along
         row, drow summed up here; drow along inner*
         """
         plan, how, columns = self.plan, self.how, self.plan.feature
+        wants_row, wants_bias, wants_learned = wants[0], wants[4], any(wants[5:7])
         narrow = []  # [U, ·]: what is needed of every row, besides dy
         if how.softmax:
             products = row_products(dy, y, how.heads)
+            products = products + row_products(dsums, sums, how.heads) if how.values else products
             narrow += [logs, columns.share(products)]
-        if how.kind == "additive":
+        if how.values:
+            narrow.append(columns.share(dsums))
+        if not how.wide:
             narrow.append(parts.row)
         g = plan.whole(columns.split(dy))
         gathered = plan.whole(torch.cat(narrow, 1).contiguous()) if narrow else None
-        stat = g.new_zeros(g.shape[0], 2 * how.heads)
+        stat, dvalues = g.new_zeros(g.shape[0], 2 * how.heads), None
         if gathered is not None and how.softmax:
             stat = gathered[:, : 2 * how.heads].contiguous()
-        if how.kind == "additive":
+        if gathered is not None and how.values:
+            begin = 2 * how.heads if how.softmax else 0
+            dvalues = gathered[:, begin : begin + dsums.shape[1]].contiguous()
+        if not how.wide:
             assert gathered is not None
             row = gathered[:, -how.heads :].contiguous()
         else:
             row = plan.whole(parts.row)
         local = replace(parts, row=row)
         drow: Tensor | None = None
+        dlearned: list[Tensor | None] = [None, None]
+        dbias: list[Tensor] = [g] * len(plan.matrices)
 
         def block_backward(j: int, block: list[Tensor]) -> tuple[Tensor, ...]:
             nonlocal drow
             a, here = plan.matrix(j), local.at(block)
+            extra = None if dvalues is None else data_dots(a, dvalues, how.values, how.heads)
             if self.split:
-                dx, dcolumn, dgain, ds = self._unfused(j, a, here, stat, g)
+                dx, dcolumn, dgain, ds = self._unfused(j, a, here, stat, g, extra)
             else:
-                dx, dcolumn, dgain, ds = attend_backward(a, self._scores(j, here), stat, g, here.x, self.dim)
-            if wants_row:
-                drow = self._add_row_side(drow, a, ds, here)
+                dx, dcolumn, dgain, ds = attend_backward(
+                    a, self._scores(j, a, here), stat, g, here.x, self.dim, extra
+                )
+            dbias[j] = ds
+            if wants_row or wants_learned:
+                drow = self._add_row_side(drow, a, ds, here, dlearned)
             return dx, *(() if parts.together else (dcolumn,)), *(() if dgain is None else (dgain,))
 
         dx: Tensor | None = None
         dcolumn: Tensor | None = None
         dgain: Tensor | None = None
-        if wants_columns:
+        if any(wants[1:4]):
             blocks = gather_together(plan.row, parts.moving, mirror=True)
             own = next(blocks)[1]
             me = plan.row.comm.rank
@@ -315,38 +454,52 @@ class Work:
             next(blocks, None)  # the last sends are waited for
             dx = columns.join(found[0], self.width)
             if not parts.together:
-                additive = how.kind == "additive"
-                dcolumn = columns.own(found[1]) if additive else columns.join(found[1], self.key_width)
+                dcolumn = columns.join(found[1], self.key_width) if how.wide else columns.own(found[1])
             if parts.gain is not None:
                 dgain = columns.own(found[-1])
         else:
             for j, block in gather_together(plan.row, parts.moving):
                 block_backward(j, block)
+        rest = (
+            dcolumn, dx, dgain, torch.cat(dbias) if wants_bias else None, *map(self.whole_of, dlearned)
+        )  # fmt: skip
         if not wants_row:
-            return None, dcolumn, dx, dgain
+            return None, *rest
         assert drow is not None
         mine = plan.inner.reduce(plan.piece_of(drow))
-        drow = columns.own(mine) if how.kind == "additive" else columns.join(mine, self.key_width)
-        return drow, dcolumn, dx, dgain
+        return columns.join(mine, self.key_width) if how.wide else columns.own(mine), *rest
 
-    def _add_row_side(self, drow: Tensor | None, a: CSR, ds: Tensor, here: Operands) -> Tensor:
+    def _add_row_side(
+        self, drow: Tensor | None, a: CSR, ds: Tensor, here: Operands, dlearned: list[Tensor | None]
+    ) -> Tensor:
         if self.how.kind == "dot":
-            return weigh(a, ds, here.column, self.inner_dim, self.plan.feature.first(self.key_width), drow)
-        return add_rows_of(a, ds, drow)
+            return weigh(a, ds, here.column, self.inner_dim, self.key_first, drow)
+        if self.how.kind == "additive":
+            return add_rows_of(a, ds, drow)
+        assert self.learned.mix is not None
+        found, dweight, dmix = channel_scores_backward(
+            a, self._channels(a, here), ds, self.learned.mix, self.how.slope, self.key_first, self.inner_dim,
+            "row", True,
+        )  # fmt: skip
+        for k, grad in enumerate((dmix, dweight)):
+            old = dlearned[k]
+            dlearned[k] = grad if old is None or grad is None else old + grad
+        return found if drow is None else drow.add_(found)
 
     def _unfused(
-        self, j: int, a: CSR, here: Operands, stat: Tensor, g: Tensor
+        self, j: int, a: CSR, here: Operands, stat: Tensor, g: Tensor, extra: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """`attend_backward` where features are cut: dot products are summed along feature first."""
+        """`attend_backward` where features are cut: sums over columns are completed along feature first."""
         how, heads, feature = self.how, self.how.heads, self.plan.feature.comm
         ds = sddmm_heads(a, g, here.x, self.first, self.dim, heads)
-        if how.kind == "dot":
-            both = feature.all_reduce(torch.cat([ds, self._dots(a, here)], 1), phase="reduce")
+        if how.wide:
+            both = feature.all_reduce(torch.cat([ds, self._sums_of_columns(a, here)], 1), phase="reduce")
             ds, plain = both[:, :heads].contiguous(), both[:, heads:]
-            s = plain if here.gain is None else plain * here.gain[a.indices.long()]
+            s = self._complete(j, a, here, plain)
         else:
             ds = feature.all_reduce(ds, phase="reduce")
-            s = Scores("additive", heads, here.row, here.column, slope=how.slope).of(a)
+            s = self._scores(j, a, here).of(a)
+        ds = ds if extra is None else ds + extra
         drop = self._drop(j)
         keep = None if drop is None else drop.factors(a, heads, ds.dtype, ds.device)
         ds = ds if keep is None else ds * keep
@@ -358,15 +511,21 @@ class Work:
         t, permutation = a.T, a.permutation
         dx = weigh(t, kept, g, self.dim, self.first, permutation=permutation)
         if how.kind == "additive":
-            ds = torch.where(here.row[a.row_of] + here.column[a.indices.long()] > 0, ds, ds * how.slope)
+            ds = torch.where(self._scores(j, a, here).sums(a) > 0, ds, ds * how.slope)
             return dx, add_columns_of(a, ds), None, ds
+        if how.kind == "channel":
+            assert self.learned.mix is not None
+            dcolumn, _, _ = channel_scores_backward(
+                a, self._channels(a, here), ds.contiguous(), self.learned.mix, how.slope, self.key_first,
+                self.inner_dim, "column", False,
+            )  # fmt: skip
+            return (dx.add_(dcolumn) if here.together else dx), dcolumn, None, ds
         dgain = None
         if here.gain is not None:
             dgain = add_columns_of(a, ds * plain)
             ds = ds * here.gain[a.indices.long()]
-        first = self.plan.feature.first(self.key_width)
         into = dx if here.together else None
-        dcolumn = weigh(t, ds, here.row, self.inner_dim, first, into, permutation)
+        dcolumn = weigh(t, ds, here.row, self.inner_dim, self.key_first, into, permutation)
         return dx, dcolumn, dgain, ds
 
 

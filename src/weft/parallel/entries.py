@@ -14,6 +14,7 @@ here is one step of an attention that no fused kernel knows; the gradient of eac
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ from .propagate import Plan, cloned
 if TYPE_CHECKING:
     from .operator import Operator
 
+_KINDS = 8
+"""Kinds of arcs that are counted together."""
 _SOME_ARCS = 1 << 16
 """Arcs at a time where a step needs a row of each: nothing of arcs × width is made."""
 
@@ -44,6 +47,41 @@ def add_rows_of(a: CSR, e: Tensor, out: Tensor | None = None) -> Tensor:
 def add_columns_of(a: CSR, e: Tensor) -> Tensor:
     """y[j] = Σ over the arcs of column j of e[arc]. [arcs, h] → [columns, h]."""
     return multiply(a.column_picks, e, None)
+
+
+def data_dots(a: CSR, x: Tensor, name: str, heads: int) -> Tensor:
+    """e[arc,h] = ⟨x[i,h,:], f[arc]⟩, f the arcs' data. [rows, heads · t] → [arcs, heads]."""
+    f = a.data[name].to(x.dtype)
+    width = f.shape[1]
+    each = [sddmm_heads(a.row_picks, part, f, 0, width, 1) for part in _heads(x, heads)]
+    return each[0] if heads == 1 else torch.cat(each, 1)
+
+
+def data_sums(a: CSR, e: Tensor, name: str, out: Tensor | None = None) -> Tensor:
+    """y[i,h,:] (+)= Σ over the arcs of row i of e[arc,h] f[arc]. [arcs, heads] → [rows, heads · t]."""
+    f = a.data[name].to(e.dtype)
+    each = [weigh(a.row_picks, part.contiguous(), f, f.shape[1]) for part in e.split(1, 1)]
+    y = each[0] if len(each) == 1 else torch.cat(each, 1)
+    return y if out is None else out.add_(y)
+
+
+def _heads(x: Tensor, heads: int) -> list[Tensor]:
+    return [part.contiguous() for part in x.split(x.shape[1] // heads, 1)] if heads > 1 else [x]
+
+
+def rows_to_data(plan: Plan, x: Tensor, name: str, heads: int) -> Tensor:
+    """e[arc,h] = ⟨x[i,h,:], f[arc]⟩. [n_own, heads · t] → [arcs, heads]."""
+    whole = plan.whole(plan.feature.share(x))
+    return torch.cat([data_dots(a, whole, name, heads) for a in plan.blocks()])
+
+
+def data_to_rows(plan: Plan, e: Tensor, name: str) -> Tensor:
+    """y[i,h,:] = Σ over the row's arcs of e[arc,h] f[arc]. [arcs, heads] → [n_own, heads · t]."""
+    total: Tensor | None = None
+    for a, part in zip(plan.blocks(), _per_block(plan, e), strict=True):
+        total = data_sums(a, part, name, total)
+    assert total is not None
+    return plan.feature.own(plan.inner.reduce(plan.piece_of(total)))
 
 
 def _per_block(plan: Plan, e: Tensor) -> tuple[Tensor, ...]:
@@ -338,6 +376,51 @@ class Entries:
         self.A.check({"x": x}, {"y": y})
         e = Dots.apply(x, y, self.plan, heads)
         return self.A.sync(e) if self.A.in_columns(y) else e
+
+    def data(self, name: str) -> Tensor:
+        """What the arcs carry under this name, [arcs, …]; no gradient goes there."""
+        return torch.cat([a.data[name] for a in self.plan.blocks()])
+
+    def lookup(self, table: Tensor, name: str) -> Tensor:
+        """e[arc] = table[kind of the arc], kinds being whole numbers that the arcs carry. [kinds, h] → [arcs, h].
+
+        The table is a weight: it is counted once, however many ranks share an arc.
+        """
+        kinds = self.data(name)
+        if not kinds.is_meta and kinds.numel() and int(kinds.max()) >= table.shape[0]:
+            raise ValueError(f"an arc is of kind {int(kinds.max())}, the table has {table.shape[0]} rows")
+        return self.number(table)[kinds.ravel()] if not kinds.is_meta else table[:1].expand(kinds.numel(), -1)
+
+    def share_of_kind(self, name: str, kinds: int) -> Tensor:
+        """e[arc] = 1 / how many arcs of its row are of its kind, whoever holds them. [arcs, 1], made once."""
+        made = self.A.made_once
+        key = ("share of kind", name)
+        if key not in made:
+            kind, at = self.data(name).ravel(), torch.float64
+            count = torch.zeros(kind.numel(), 1, dtype=at, device=kind.device)
+            # Some kinds at a time: [arcs, kinds] would be as large as what this avoids.
+            for first in range(0, kinds, _KINDS):
+                some = torch.arange(first, min(first + _KINDS, kinds), device=kind.device)
+                hit = (kind[:, None] == some).to(at)
+                rows = self.spread(self.sum(hit), "row")
+                count += (hit * rows).sum(1, keepdim=True)
+            made[key] = 1 / count.clamp(min=1)
+        return made[key]
+
+    def project(self, name: str, weight: Tensor) -> Tensor:
+        """e[arc] = f[arc] W, f what the arcs carry. W [t, h] → [arcs, h]."""
+        return self.data(name).to(weight.dtype) @ self.number(weight)
+
+    def data_dots(self, x: Tensor, name: str, heads: int = 1) -> Tensor:
+        """e[arc, h] = ⟨x[i,h,:], f[arc]⟩: rows with what their arcs carry. [n_own, heads · t] → [arcs, heads]."""
+        self.A.check({"x": x}, {})
+        forward = functools.partial(rows_to_data, name=name, heads=heads)
+        return _Linear.apply(x, self.plan, forward, functools.partial(data_to_rows, name=name))
+
+    def data_sums(self, e: Tensor, name: str) -> Tensor:
+        """y[i,h,:] = Σ over the arcs of row i of e[arc,h] f[arc]. [arcs, heads] → [n_own, heads · t]."""
+        back = functools.partial(rows_to_data, name=name, heads=e.shape[1])
+        return _Linear.apply(e, self.plan, functools.partial(data_to_rows, name=name), back)
 
     def sum(self, e: Tensor) -> Tensor:
         """y[i] = Σ over the arcs of row i of e[arc]. [arcs, h] → [n_own, h]."""

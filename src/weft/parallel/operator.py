@@ -23,12 +23,13 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..kernels import CSR, Stream, dropout, gather_rows, norms
-from .attend import Attend, Attention, SelfAttend
+from .attend import Attend, Attention, SelfAttend, check_attention
 from .blocks import Blocks
 from .entries import Entries
 from .exchange import Exchange
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
+from .messages import ChannelStats, ChannelSum
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
 from .source import Arcs, Source, read_normalised
 from .volume import Volume, counted
@@ -86,6 +87,8 @@ class Operator:
         self._made: dict[Hashable, tuple[int, Tensor]] = {}
         self._degrees: Tensor | None = None
         self._said: dict[str, str] = {}
+        self.made_once: dict[Hashable, Tensor] = {}
+        """What follows from A's entries alone, by name."""
 
     # Where it comes from.
 
@@ -300,38 +303,59 @@ class Operator:
         slope: float = 1.0,
         softmax: bool = True,
         drop: tuple[float, Stream] | None = None,
+        bias: Tensor | None = None,
+        mix: Tensor | None = None,
+        edge: tuple[str, Tensor] | None = None,
     ) -> Tensor:
         """Ψ x, Ψ the (row softmax of the) scores at A's entries, through the fused kernels.
 
-            additive  s_ij = leaky(row_i + column_j)     row  [t, heads], column  [s, heads]
+            additive  s_ij = leaky(row_i + column_j + bias_ij)     row  [t, heads], column  [s, heads]
             dot       s_ij = scale_i gain_j ⟨row_i, column_j⟩    row, column  [·, heads · d],
                                                          scale, gain  [·, heads], 1 where not given
+            channel   s_ij = Σ_c mix_c leaky(row_ic + column_jc + (f_ij W)_c) over the head's columns,
+                      row, column [·, heads · d], mix [heads · d], edge = (name of the arcs' data f, W [t, heads · d])
+            bias      [arcs, heads], numbers per entry: added to additive (before leaky), dot and channel scores
             x         [s, heads · out], each head's columns beside each other; so is the result
             drop      (p, stream): share of the arcs left out in each head
 
         A's own values are not read: `attend` sees where A has entries.
         """
-        if kind not in ("additive", "dot"):
-            raise unknown("attention", kind, ["additive", "dot"])
+        return self.attend_data(
+            row, column, x, gain, scale, kind, heads, slope, softmax, drop, bias, mix, edge, ""
+        )[0]
+
+    def attend_data(
+        self,
+        row: Tensor,
+        column: Tensor,
+        x: Tensor,
+        gain: Tensor | None = None,
+        scale: Tensor | None = None,
+        kind: str = "additive",
+        heads: int = 1,
+        slope: float = 1.0,
+        softmax: bool = True,
+        drop: tuple[float, Stream] | None = None,
+        bias: Tensor | None = None,
+        mix: Tensor | None = None,
+        edge: tuple[str, Tensor] | None = None,
+        values: str = "features",
+    ) -> tuple[Tensor, Tensor]:
+        """`attend`, and beside Ψ x also Σ_j Ψ_ij f_ij, f the arcs' data named `values`. → [t, heads · t_f].
+
+        So values x_j + f_ij U need nothing of arcs × width: their sum is Ψ x + (Σ_j Ψ_ij f_ij) U.
+        """
+        if kind not in ("additive", "dot", "channel"):
+            raise unknown("attention", kind, ["additive", "dot", "channel"])
         row, scale = self.own(row), None if scale is None else self.own(scale)
         self.check({"row": row, "scale": scale}, {"column": column, "x": x, "gain": gain})
-        for name, t in (("row", row), ("column", column), ("x", x)):
-            if t.shape[1] % heads:
-                raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
-        if kind == "additive" and not row.shape[1] == column.shape[1] == heads:
-            raise ValueError(
-                f"additive scores have {heads} columns, not {row.shape[1]} and {column.shape[1]}"
-            )
-        for name, factor in (("gain", gain), ("scale", scale)):
-            if factor is not None and (kind != "dot" or factor.shape[1] != heads):
-                raise ValueError(
-                    f"a {name} is [n, {heads}], of dot products; not {tuple(factor.shape)} of {kind}"
-                )
-        if row.shape[1] != column.shape[1]:
-            raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
+        check_attention(kind, heads, row, column, x, gain, scale, bias, mix, edge, self.arcs_seen)
+        for name in (values, "" if edge is None else edge[0]):
+            self._check_data(name)
         dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
-        how = Attention(kind, heads, slope, softmax, dropped)
-        if kind == "dot" and row is column is x and self._square:
+        how = Attention(kind, heads, slope, softmax, dropped, "" if edge is None else edge[0], values)
+        plain = bias is None and not values
+        if kind == "dot" and plain and row is column is x and self._square:
             learns = torch.is_grad_enabled()
             learned = [learns and t is not None and t.requires_grad for t in (x, scale, gain)]
             sloped = learned == [False, True, False]
@@ -339,11 +363,59 @@ class Operator:
                 ones = x.new_ones(x.shape[0], heads)
                 scale, gain = ones if scale is None else scale, ones if gain is None else gain
                 names = self.plan.row_names.long(), self.plan.names_of(0)
-                return SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
+                y = SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
+                return y, y.new_empty(0)
         if scale is not None:
             by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
             row = (by_head * scale[:, :, None]).view_as(row)
-        return Attend.apply(row, column, x, gain, self.plan, how)
+        weight = None if edge is None else edge[1]
+        return Attend.apply(row, column, x, gain, bias, mix, weight, self.plan, how)
+
+    @property
+    def arcs_seen(self) -> int:
+        """Entries of this rank's matrices, slices of others included: numbers per entry are so many."""
+        return sum(self.plan.arcs)
+
+    def _check_data(self, name: str) -> None:
+        if name and any(name not in a.data for a in self.plan.matrices):
+            known = ", ".join(sorted(self.plan.matrices[0].data)) or "none"
+            raise UserError(
+                f"the arcs carry no {name!r} here, but: {known}. Name it in the layer's `data`, so that it is read."
+            )
+
+    def channel_sum(
+        self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
+        edge: tuple[str, Tensor] | None = None, value_weight: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Messages made column by column of z_ij = row_i + column_j + f_ij W, summed up. → [t, w].
+
+            relu   y_i = Σ_j max(z_ij, 0)
+            gate   y_i = Σ_j σ(z_ij) ∘ (x_j + f_ij value_weight)
+            edge   (name of the arcs' data f, W [t, w]);  row [t, w];  column, x [s, w]
+
+        >>> a = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
+        >>> Operator.local(a).channel_sum("relu", torch.tensor([[1.0], [-2.0]])).ravel()
+        tensor([0., 1.])
+        """
+        if kind not in ("relu", "gate"):
+            raise unknown("kind of message", kind, ["relu", "gate"])
+        row = None if row is None else self.own(row)
+        self.check({"row": row}, {"column": column, "x": x})
+        name, weight = ("", None) if edge is None else edge
+        self._check_data(name)
+        return ChannelSum.apply(row, column, x, weight, value_weight, self.plan, kind, name)
+
+    def channel_stats(self, column: Tensor, edge: tuple[str, Tensor] | None = None) -> tuple[Tensor, ...]:
+        """(Σ_j z, Σ_j z², max_j z, min_j z) of z_ij = column_j + f_ij W, in one walk; 0 where a row has no arcs.
+
+        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
+        >>> [t.ravel().tolist() for t in Operator.local(a).channel_stats(torch.tensor([[1.0], [-2.0]]))]
+        [[-1.0, 0.0], [5.0, 0.0], [1.0, 0.0], [-2.0, 0.0]]
+        """
+        self.check({}, {"column": column})
+        name, weight = ("", None) if edge is None else edge
+        self._check_data(name)
+        return ChannelStats.apply(column, weight, self.plan, name)
 
     def note(self, what: str, how: str) -> None:
         """Remember how an expression was computed, for `explain`."""
@@ -450,6 +522,7 @@ class Operator:
         for name in ("_square", "_symmetric"):
             out.__dict__[name] = getattr(self, name)  # they look at numbers
         out._degrees = None if self._degrees is None else self._degrees.to("meta")
+        out.made_once = {name: t.to("meta") for name, t in self.made_once.items()}
         return out
 
     def foretell(self, work: Callable[[Operator], object]) -> Volume:

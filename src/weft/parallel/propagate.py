@@ -263,7 +263,7 @@ class Plan:
             if best is None:
                 best = y, arg
             else:
-                _take_better(best, None, (y, arg), largest)
+                take_better(best, None, (y, arg), largest)
         assert best is not None
         if self.inner.comm.size == 1:
             return best
@@ -271,7 +271,7 @@ class Plan:
         me = self.inner.comm.rank
         y, winner = self.inner.merge(
             lambda p: (cloned(found[p]), cloned(winners[p])) if p == me else (found[p], winners[p]),
-            lambda own, at, incoming: _take_better(own, at, incoming, largest),
+            lambda own, at, incoming: take_better(own, at, incoming, largest),
         )
         return y, winner
 
@@ -297,7 +297,7 @@ def blank(a: CSR) -> CSR:
     return CSR.blank(a.shape, a.arcs, kind, a.indices.dtype, a.data)
 
 
-def _take_better(
+def take_better(
     own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...], largest: bool
 ) -> None:
     """Where the incoming candidate wins, it replaces the own one; a tie goes to the smaller vertex."""

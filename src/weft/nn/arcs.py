@@ -1,0 +1,266 @@
+"""Layers over arcs that carry data: features f_ij [t], or a kind r_ij (`Graph.arc_data`).
+
+An arc's features are multiplied with a weight where they are used, a tile of arcs at a time: nothing of
+arcs × width is stored, and what arcs carry never moves.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..kernels import Stream, add_linear_, linear
+from .adjacency import Adjacency
+from .attention import check_heads
+from .layer import Layer, add_, bias_of, weight_of
+
+FEATURES, KIND = "features", "type"
+"""The names under which arcs carry their features and their kind."""
+
+
+def _dropped(p: float, stream: Stream | None) -> tuple[float, Stream] | None:
+    return None if stream is None or not p else (p, stream)
+
+
+def _averaged(y: Tensor, heads: int, average: bool) -> Tensor:
+    return y.view(y.shape[0], heads, -1).mean(1) if average and heads > 1 else y
+
+
+class GATv2Layer(Layer):
+    """h'_i = Σ_j α_ij z_j + b, α = softmax_j(a · leaky(u_i + z_j + f_ij W_e)) (Brody et al.).
+
+        z = h W_l + b_l, u = h W_r + b_r     [n, heads · out]     for the neighbour, and for who attends
+        a [heads, out];  W_e [t, heads · out], where arcs have features
+
+    The non-linearity is inside the score, so z and u are whole rows: forward alone.
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> GATv2Layer(3, 8, heads=4)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
+        slope: float = 0.2, drop: float = 0.0, arcs: int = 0,
+    ):  # fmt: skip
+        super().__init__()
+        self.width = check_heads(outputs, heads, average)
+        self.heads, self.average, self.slope, self.drop = heads, average, slope, drop
+        wide = heads * self.width
+        self.weight_source, self.bias_source = weight_of(inputs, wide), bias_of(wide, bias)
+        self.weight_target, self.bias_target = weight_of(inputs, wide), bias_of(wide, bias)
+        self.attend = weight_of(heads, self.width)
+        self.weight_edge = weight_of(arcs, wide) if arcs else None
+        self.data = (FEATURES,) if arcs else ()
+        self.bias = bias_of(outputs, bias)
+
+    def forward(self, A: Adjacency, h: Tensor) -> Tensor:
+        z = linear(h, self.weight_source, self.bias_source)
+        u = linear(A.own(h), self.weight_target, self.bias_target)
+        edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
+        y = A.attend(
+            u, z, z, kind="channel", heads=self.heads, slope=self.slope, mix=self.attend.reshape(-1),
+            edge=edge, drop=_dropped(self.drop, self.stream),
+        )  # fmt: skip
+        y = _averaged(y, self.heads, self.average)
+        return y if self.bias is None else y + self.bias
+
+
+class TransformerLayer(Layer):
+    """h'_i = Σ_j α_ij (v_j + f_ij W_e) + h_i W_s + b_s, α = softmax_j(⟨q_i, k_j + f_ij W_e⟩ / √out) (Shi et al.).
+
+    ⟨q_i, f_ij W_e⟩ = ⟨W_e q_i, f_ij⟩ and Σ α f_ij W_e = (Σ α f_ij) W_e: the arcs' features meet rows of their
+    own width, so W_e is multiplied once a vertex and never once an arc.
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> TransformerLayer(3, 8, heads=4)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
+        drop: float = 0.0, arcs: int = 0,
+    ):  # fmt: skip
+        super().__init__()
+        self.width = check_heads(outputs, heads, average)
+        self.heads, self.average, self.drop = heads, average, drop
+        wide = heads * self.width
+        self.weight_query, self.bias_query = weight_of(inputs, wide), bias_of(wide, bias)
+        self.weight_key, self.bias_key = weight_of(inputs, wide), bias_of(wide, bias)
+        self.weight_value, self.bias_value = weight_of(inputs, wide), bias_of(wide, bias)
+        self.weight_edge = weight_of(arcs, wide) if arcs else None
+        self.weight_self, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.data = (FEATURES,) if arcs else ()
+
+    def forward(self, A: Adjacency, h: Tensor) -> Tensor:
+        own = A.own(h)
+        query = linear(own, self.weight_query, self.bias_query) / math.sqrt(self.width)
+        key = linear(h, self.weight_key, self.bias_key)
+        value = linear(h, self.weight_value, self.bias_value)
+        drop = _dropped(self.drop, self.stream)
+        if self.weight_edge is None:
+            y = A.attend(query, key, value, kind="dot", heads=self.heads, drop=drop)
+        else:
+            edge = self.weight_edge.view(-1, self.heads, self.width)
+            asked = torch.einsum("nhc,thc->nht", query.view(-1, self.heads, self.width), edge).flatten(1)
+            bias = A.entries.data_dots(asked, FEATURES, self.heads)
+            y, sums = A.attend_data(
+                query, key, value, kind="dot", heads=self.heads, drop=drop, bias=bias, values=FEATURES
+            )
+            sums = sums.view(y.shape[0], self.heads, edge.shape[0])
+            y = y + torch.einsum("nht,thc->nhc", sums, edge).flatten(1)
+        return _averaged(y, self.heads, self.average) + linear(own, self.weight_self, self.bias)
+
+
+class GINELayer(Layer):
+    """h'_i = MLP((1 + ε) h_i + Σ_j max(h_j + f_ij W_e + b_e, 0)) (Hu et al.); the MLP is GIN's.
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> GINELayer(3, 5)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    scaled = False
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0):
+        super().__init__()
+        self.epsilon = nn.Parameter(torch.zeros((), device="cpu"))
+        self.weight_edge = weight_of(arcs, inputs) if arcs else None
+        self.bias_edge = bias_of(inputs, bias and arcs > 0)
+        self.weight1, self.bias1 = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.weight2, self.bias2 = weight_of(outputs, outputs), bias_of(outputs, bias)
+        self.data = (FEATURES,) if arcs else ()
+
+    def forward(self, A: Adjacency, h: Tensor) -> Tensor:
+        edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
+        near = A.channel_sum("relu", h if self.bias_edge is None else h + self.bias_edge, edge=edge)
+        u = linear((1 + self.epsilon) * A.own(h) + near, self.weight1, self.bias1)
+        return linear(torch.relu_(u), self.weight2, self.bias2)
+
+
+class GatedLayer(Layer):
+    """h'_i = h_i W_s + Σ_j σ(k_i + q_j + f_ij W_e) ∘ (v_j + f_ij U_e) + b (Bresson and Laurent).
+
+        k = h W_k + b_k, q = h W_q + b_q, v = h W_v + b_v     [n, out];  W_e, U_e [t, out]
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> GatedLayer(3, 5)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    scaled = False
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0):
+        super().__init__()
+        self.weight_key, self.bias_key = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.weight_query, self.bias_query = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.weight_value, self.bias_value = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.gate_edge = weight_of(arcs, outputs) if arcs else None
+        self.value_edge = weight_of(arcs, outputs) if arcs else None
+        self.weight_self, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.data = (FEATURES,) if arcs else ()
+
+    def forward(self, A: Adjacency, h: Tensor) -> Tensor:
+        own = A.own(h)
+        key = linear(own, self.weight_key, self.bias_key)
+        query = linear(h, self.weight_query, self.bias_query)
+        value = linear(h, self.weight_value, self.bias_value)
+        edge = None if self.gate_edge is None else (FEATURES, self.gate_edge)
+        near = A.channel_sum("gate", query, key, value, edge, self.value_edge)
+        return linear(own, self.weight_self, self.bias) + near
+
+
+class PNALayer(Layer):
+    """h'_i = (h_i W_0 + Σ_s s(d_i) [mean, min, max, std]_j m_ij W_s + b) W + c (Corso et al.).
+
+        m_ij = h_i W_i + h_j W_j + f_ij W_e + b_m          s(d) = 1,  log(d + 1) / δ,  δ / log(d + 1)
+
+    δ is the mean of log(d + 1) over the graph's vertices. Row i's own part is the same in all its messages, so
+    the four numbers are those of h_j W_j + f_ij W_e, found in one walk, shifted.
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> PNALayer(3, 5)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    scaled = False
+    _LEAST = 1e-5
+    """A variance below this counts as 0: its root has no slope there."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0, log_degree: float = 1.0):
+        super().__init__()
+        self.log_degree = log_degree
+        self.weight_target, self.weight_source = weight_of(inputs, inputs), weight_of(inputs, inputs)
+        self.weight_edge = weight_of(arcs, inputs) if arcs else None
+        self.bias_message = bias_of(inputs, bias)
+        self.weight_self, self.bias_post = weight_of(inputs, outputs), bias_of(outputs, bias)
+        self.weight_near = weight_of(4 * inputs, 3 * outputs)
+        self.weight_out, self.bias = weight_of(outputs, outputs), bias_of(outputs, bias)
+        self.data = (FEATURES,) if arcs else ()
+
+    def forward(self, A: Adjacency, h: Tensor) -> Tensor:
+        own = A.own(h)
+        edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
+        total, squares, most, least = A.channel_stats(linear(h, self.weight_source), edge)
+        degree = A.degrees.to(h.dtype)
+        has, count = degree > 0, degree.clamp(min=1)
+        mean = total / count
+        variance = (squares / count - mean * mean).clamp(min=self._LEAST)
+        deviation = torch.where(variance <= self._LEAST, 0.0, variance.sqrt())
+        shift = torch.where(has, linear(own, self.weight_target, self.bias_message), 0.0)
+        near = torch.cat([mean + shift, least + shift, most + shift, torch.where(has, deviation, 0.0)], 1)
+        plain, grown, shrunk = linear(near, self.weight_near).chunk(3, 1)
+        grow, shrink = torch.log(degree + 1) / self.log_degree, self.log_degree / torch.log(count + 1)
+        u = linear(own, self.weight_self, self.bias_post) + plain + grow * grown + shrink * shrunk
+        return linear(u, self.weight_out, self.bias)
+
+
+class RGCNLayer(Layer):
+    """h'_i = h_i W_0 + Σ_r Σ_{j ∈ N_r(i)} h_j W_r / |N_r(i)| + b, W_r = Σ_b c_rb V_b (Schlichtkrull et al.).
+
+        V [in, bases · out], each basis' columns beside each other;  c [relations, bases]
+        bases 0: one for every relation, c the identity and not learned
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> kinds = {"type": torch.tensor([0, 1])}
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2), kinds))
+    >>> RGCNLayer(3, 5, relations=2)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    cut = ("weight", "weight_self")
+    data = (KIND,)
+    entrywise, scaled = True, False
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, relations: int = 1, bases: int = 0):
+        super().__init__()
+        if relations < 1:
+            raise UserError("rgcn needs kinds of arcs. Give the graph arc data named type, or --relations N.")
+        self.relations, self.bases = relations, bases or relations
+        self.weight = weight_of(inputs, self.bases * outputs)
+        self.mix = weight_of(relations, bases) if bases else None
+        self.weight_self, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
+
+    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
+        table = torch.eye(self.relations, dtype=h.dtype, device=h.device) if self.mix is None else self.mix
+        shares = A.entries.lookup(table, KIND) * A.entries.share_of_kind(KIND, self.relations).to(h.dtype)
+        near = A.entries.weigh(shares, linear(h, self.weight))
+        near = near.view(near.shape[0], self.bases, -1).sum(1)
+        return add_linear_(near, A.own(h), self.weight_self)
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return add_(t, self.bias)

@@ -1,0 +1,178 @@
+"""Messages that arcs make column by column (`weft.kernels.channels`), summed up by row on any grid.
+
+    z_ij = row_i + column_j + f_ij W        f_ij what the arc carries, which never moves
+
+    rank (i, k, f) holds      row, column, x               its vertices' operands, complete rows
+    forward   split           [|U(i,k)|, |C_f|]            every operand; of W the columns C_f
+              gather          row along inner, column and x along row, block by block
+              walk            T [R, |C_f|]                 Σ_j over A_j's arcs, z made and used a tile at a time
+              reduce, join    along inner, then to complete rows
+    backward  the operands are gathered again; z is made again; dcolumn and dx to their owners along row
+
+Each column is on one rank of the feature line: nothing is summed there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels import CSR
+from ..kernels.channels import (
+    Channels,
+    channel_stats,
+    channel_stats_backward,
+    channel_sum,
+    channel_sum_backward,
+)
+from ..kernels.function import Function
+from .exchange import add_up, gather_together
+from .propagate import Plan, cloned, take_better
+
+
+def _columns(plan: Plan, weight: Tensor | None, width: int) -> Tensor | None:
+    """This rank's columns C_f of a weight [t, width]."""
+    if weight is None:
+        return None
+    first = plan.feature.first(width)
+    return weight.detach()[:, first : first + plan.feature.columns(width)[plan.feature.comm.rank]].contiguous()
+
+
+def _padded(plan: Plan, grad: Tensor | None, width: int) -> Tensor | None:
+    """The gradient of a whole weight from that of the columns C_f: other ranks add theirs."""
+    if grad is None or plan.feature.comm.size == 1:
+        return grad
+    first = plan.feature.first(width)
+    return torch.nn.functional.pad(grad, (first, width - first - grad.shape[1]))
+
+
+def _add(total: Tensor | None, more: Tensor | None) -> Tensor | None:
+    return more if total is None or more is None else total + more
+
+
+def _data(a: CSR, name: str) -> Tensor | None:
+    return a.data[name] if name else None
+
+
+class ChannelSum(Function):
+    """y_i = Σ_j max(z_ij, 0), or Σ_j σ(z_ij) ∘ (x_j + f_ij U)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, row: Tensor | None, column: Tensor, x: Tensor | None, weight: Tensor | None,
+        value_weight: Tensor | None, plan: Plan, kind: str, name: str,
+    ) -> Tensor:  # fmt: skip
+        width = column.shape[1]
+        cut = [None if t is None else plan.feature.split(t.detach().contiguous()) for t in (row, column, x)]
+        own = [_columns(plan, w, width) for w in (weight, value_weight)]
+        ctx.plan, ctx.how = plan, (kind, name, width)
+        ctx.save_for_backward(*cut, *own)
+        whole = None if cut[0] is None else plan.whole(cut[0])
+        moving = [t for t in cut[1:] if t is not None]
+        total: Tensor | None = None
+        for j, block in gather_together(plan.row, moving):
+            a = plan.matrix(j)
+            ch = Channels(block[0], whole, _data(a, name), own[0])
+            total = channel_sum(a, ch, kind, block[1] if x is not None else None, own[1], total)
+        assert total is not None
+        return plan.feature.join(plan.inner.reduce(plan.piece_of(total)), width)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (kind, name, width) = ctx.plan, ctx.how
+        row, column, x, weight, value_weight = ctx.saved_tensors
+        g = plan.whole(plan.feature.split(grads[0].contiguous()))
+        whole = None if row is None else plan.whole(row)
+        moving = [t for t in (column, x) if t is not None]
+        blocks, me = gather_together(plan.row, moving, mirror=True), plan.row.comm.rank
+        own = next(blocks)[1]
+        drow: Tensor | None = None
+        dweight: Tensor | None = None
+        dvalue: Tensor | None = None
+
+        def partial(j: int) -> tuple[Tensor, ...]:
+            nonlocal drow, dweight, dvalue
+            block = own if j == me else next(blocks)[1]
+            a = plan.matrix(j)
+            ch = Channels(block[0], whole, _data(a, name), weight)
+            values = block[1] if x is not None else None
+            found = channel_sum_backward(a, ch, kind, "column", g, values, value_weight, True)
+            dweight, dvalue = _add(dweight, found.weight), _add(dvalue, found.value_weight)
+            if whole is not None:
+                mine = channel_sum_backward(a, ch, kind, "row", g, values, value_weight, False)
+                drow = _add(drow, mine.side)
+            return (found.side,) if found.x is None else (found.side, found.x)
+
+        sides = plan.row.merge(partial, add_up)
+        next(blocks, None)  # the last sends are waited for
+        dcolumn, *dx = (plan.feature.join(t, width) for t in sides)
+        if drow is not None:
+            drow = plan.feature.join(plan.inner.reduce(plan.piece_of(drow)), width)
+        learned = (_padded(plan, t, width) for t in (dweight, dvalue))
+        return drow, dcolumn, dx[0] if dx else None, *learned, None, None, None
+
+
+class ChannelStats(Function):
+    """(Σ_j z_ij, Σ_j z_ij², max_j z_ij, min_j z_ij), z_ij = column_j + f_ij W."""
+
+    @staticmethod
+    def forward(ctx: Any, column: Tensor, weight: Tensor | None, plan: Plan, name: str) -> tuple[Tensor, ...]:
+        width = column.shape[1]
+        cut, own = plan.feature.split(column.detach().contiguous()), _columns(plan, weight, width)
+        found: tuple[Tensor, ...] | None = None
+        for j, block in plan.row.gather(cut):
+            a = plan.matrix(j)
+            stats = list(channel_stats(a, Channels(block, None, _data(a, name), own)))
+            if plan.names is not None and plan.names[j].numel():
+                names = plan.names[j].to(stats[4].device)  # dry, nobody knows who won
+                stats[4:] = [torch.where(w < 0, w, names[w.clamp(min=0).long()]) for w in stats[4:]]
+            if found is None:
+                found = tuple(stats)
+            else:
+                _absorb(found, None, tuple(stats))
+        assert found is not None
+        if plan.inner.comm.size > 1:
+            pieces, me = [t.split(plan.pieces) for t in found], plan.inner.comm.rank
+            found = plan.inner.merge(
+                lambda p: tuple(cloned(t[p]) if p == me else t[p].contiguous() for t in pieces), _absorb
+            )
+        ctx.plan, ctx.how = plan, (width, name)
+        ctx.save_for_backward(cut, own, *found[4:])
+        return tuple(plan.feature.join(t, width) for t in found[:4])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (width, name) = ctx.plan, ctx.how
+        cut, weight, *args = ctx.saved_tensors
+        whole = tuple(plan.whole(plan.feature.split(g.contiguous())) for g in grads)
+        winners = plan.whole(args[0]), plan.whole(args[1])
+        blocks, me = gather_together(plan.row, [cut], mirror=True), plan.row.comm.rank
+        own = next(blocks)[1][0]
+        dweight: Tensor | None = None
+
+        def partial(j: int) -> tuple[Tensor]:
+            nonlocal dweight
+            block = own if j == me else next(blocks)[1][0]
+            a = plan.matrix(j)
+            ch = Channels(block, None, _data(a, name), weight)
+            labels = None if plan.names is None else plan.names[j]
+            dcolumn, more = channel_stats_backward(a, ch, whole, winners, labels, True)
+            dweight = _add(dweight, more)
+            return (dcolumn,)
+
+        (dcolumn,) = plan.row.merge(partial, add_up)
+        next(blocks, None)
+        return plan.feature.join(dcolumn, width), _padded(plan, dweight, width), None, None
+
+
+def _absorb(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
+    """Others' statistics of the same rows, into the own ones."""
+    for k in (0, 1):
+        if at is None:
+            own[k].add_(incoming[k])
+        else:
+            own[k].index_add_(0, at, incoming[k])
+    for k, largest in ((2, True), (3, False)):
+        take_better((own[k], own[k + 2]), at, (incoming[k], incoming[k + 2]), largest)
