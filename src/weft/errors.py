@@ -1,4 +1,4 @@
-"""The one exception that a user's mistake raises, anywhere in weft."""
+"""The one exception that a user's mistake raises, anywhere in weft; and the one warning."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ class UserError(ValueError):
     Traceback (most recent call last):
         ...
     weft.errors.UserError: grid 4x2 needs 8 ranks, 6 were given. Use --ranks 8, or --grid 3x2.
+    """
+
+
+class Note(UserWarning):
+    """What a user should know though nothing failed: one line. The command line prints it on standard error.
+
+    >>> issubclass(Note, UserWarning)
+    True
     """
 
 

@@ -67,3 +67,33 @@ def test_many_labels_may_be_zeros_and_ones_of_any_type(weft):
         graph = load(f"{np.dtype(kind).name}.weft")
         assert graph.multilabel
         assert graph.labels.long().tolist() == flags.tolist()
+
+
+def test_named_columns_of_an_edge_list_are_stored_and_mirrored(weft, tmp_path):
+    (tmp_path / "g.csv").write_text("0,1,0.5,7\n1,2,1.5,8\n")
+    answer = weft("convert", "g.csv", "out.weft", "--arc-columns", "weight,kind", "--undirected")
+    assert answer.out.endswith("0 classes, arc data kind int64 4\n")
+    graph = load("out.weft")
+    assert (graph.weights.tolist(), graph.arc_data["kind"].tolist()) == ([0.5, 0.5, 1.5, 1.5], [7, 7, 8, 8])
+    assert weft("convert", "out.weft", "again.weft").status == 0
+    assert same(load("again.weft"), graph)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("g.csv o.weft --arc-columns time", "4 columns in '0,1,0.5,7'. Give 3: source, target, time."),
+        ("g.csv o.weft --arc-columns time,time", "arc column 'time' is named twice."),
+        ("g.csv o.weft --arc-columns time,", "arc data cannot be named ''."),
+        (
+            "karate o.weft --arc-columns time",
+            "of an edge list, karate is none. Leave it out.",
+        ),
+    ],
+)
+def test_wrong_columns_are_one_line(weft, tmp_path, words, message):
+    (tmp_path / "g.csv").write_text("0,1,0.5,7\n1,2,1.5,8\n")
+    answer = weft("convert", *words.split())
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert message in answer.err
+    assert not (tmp_path / "o.weft").exists()

@@ -15,6 +15,11 @@ TENSORS = ("indptr", "indices", "weights", "features", "labels", "train_mask", "
 
 def same(a: Graph, b: Graph) -> bool:
     pairs = [(getattr(a, key), getattr(b, key)) for key in TENSORS]
+    for key in ("arc_data", "vertex_data"):
+        ours, theirs = getattr(a, key), getattr(b, key)
+        if ours.keys() != theirs.keys():
+            return False
+        pairs += [(ours[name], theirs[name]) for name in ours]
     return all(torch.equal(x, y) if x is not None and y is not None else x is y for x, y in pairs)
 
 
@@ -45,3 +50,15 @@ def test_the_help_shows_each_generator_with_its_arguments(weft):
 
 def test_names_lose_their_hyphens_and_values_keep_them():
     assert _pairs(["--max-degree=-3", "--a", "b-c"]) == ["max_degree=-3", "a=b-c"]
+
+
+def test_arcs_that_carry_data_are_stored_with_it_and_the_last_line_tells(weft):
+    words = "er --nodes 50 --degree 4 --arc-features 3 --arc-types=2 --out g.weft"
+    answer = weft("generate", *words.split())
+    wanted = load("er:nodes=50,degree=4,arc_features=3,arc_types=2")
+    arcs = wanted.num_arcs
+    assert answer.out == (
+        f"g.weft: 50 vertices, {arcs} arcs, arc data features float32 {arcs}x3, type int64 {arcs}\n"
+    )
+    assert same(load("g.weft"), wanted)
+    assert "every one  --arc-features 0 --arc-types 0" in weft("generate", "--help").out

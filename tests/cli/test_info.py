@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from weft.graph import Graph, write_store
 
 KARATE = {
@@ -47,3 +49,26 @@ def test_a_data_set_is_found_in_the_folder_given(weft):
     Path("sets").mkdir()
     Path("sets/Roads.csv").write_text("0,1\n1,2\n")
     assert json.loads(weft("info", "roads", "--data", "sets", "--json").out)["arcs"] == 2
+
+
+def test_what_arcs_and_vertices_carry_is_listed_with_type_and_shape(weft):
+    Path("g.csv").write_text("0,1,0.5,3,x\n1,0,1,4,y\n")
+    words = ("info", "g.csv", "--arc-columns", "time,kind,_")
+    facts = json.loads(weft(*words, "--json").out)
+    assert facts["arc_data"] == {
+        "time": {"dtype": "float64", "shape": [2]}, "kind": {"dtype": "int64", "shape": [2]},
+    }  # fmt: skip
+    assert "vertex_data" not in facts
+    assert weft(*words).out.splitlines()[-1].split(maxsplit=1) == ["arc_data", "time float64 2, kind int64 2"]
+    graph = Graph.from_arcs([0], [1], arc_data={"x": [[1.0, 2.0]]}, vertex_data={"age": [3, 4]})
+    write_store(graph, "g.weft")
+    last = weft("info", "g.weft").out.splitlines()[-2:]
+    assert [line.split(maxsplit=1)[1] for line in last] == ["x float32 1x2", "age int64 2"]
+
+
+@pytest.mark.filterwarnings("always::weft.errors.Note")
+def test_what_a_reader_notes_is_one_line_on_standard_error(weft):
+    Path("g.csv").write_text("0,1,3\n0,1,4\n")
+    answer = weft("info", "g.csv", "--arc-columns", "kind", "--json")
+    assert (answer.status, json.loads(answer.out)["arcs"]) == (0, 1)
+    assert answer.err == "weft: g.csv: 1 arcs were given again and merged: of kind the first is kept.\n"

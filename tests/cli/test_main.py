@@ -282,7 +282,10 @@ def test_a_bad_option_is_one_line_that_names_it(weft, command, words, message):
         ("sbm 50 --out g.weft", "weft generate does not know what to do with '50'. Write --NAME VALUE."),
         ("sbm --nodes 999999999999999 --out g.weft", "GB needed, more than the"),
         ("sbm --seed -1 --out g.weft", "seed=-1 is negative. Use 0 or more."),
-        ("karate --nodes 5 --out g.weft", "karate takes no arguments; 'nodes' was given."),
+        (
+            "karate --nodes 5 --out g.weft",
+            "karate takes no arguments but arc_features and arc_types; 'nodes' was",
+        ),
         ("sbm --nodes 50 --out gone/g.weft", "no folder gone to write g.weft into. Make it first."),
     ],
 )

@@ -207,3 +207,16 @@ def test_sigint_ends_a_real_process_cleanly_with_its_weights_kept():
     assert result["interrupted"]
     assert 0 < len(result["loss"]) < 100000000
     build(ModelConfig(), inputs=8, outputs=4).load_state_dict(weights("run"))
+
+
+def test_an_edge_lists_columns_are_named_in_the_config_too(weft, tmp_path):
+    from weft.cli.ranks import load_graph
+    from weft.train.config import RunConfig
+
+    (tmp_path / "g.csv").write_text("0,1,0.5,7\n1,2,1.5,8\n")
+    config = RunConfig()
+    config.data.graph, config.data.arc_columns = "g.csv", "_,kind"
+    assert load_graph(config).arc_data["kind"].tolist() == [7, 8]
+    answer = weft("train", "karate", "--epochs", "1", "--arc-columns", "time")
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert "names the columns of an edge list, karate is none" in answer.err

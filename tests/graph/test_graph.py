@@ -266,9 +266,16 @@ def test_types_of_named_arrays_are_kept_or_widened() -> None:
     kept = (torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
     g = Graph.from_arcs([0], [1], arc_data={f"x{k}": torch.ones(1, dtype=t) for k, t in enumerate(kept)})
     assert [x.dtype for x in g.arc_data.values()] == list(kept)
-    odd = {"half": torch.ones(1, dtype=torch.bfloat16), "flag": torch.ones(1, dtype=torch.bool)}
+    fixed = np.array([7.0])
+    fixed.setflags(write=False)
+    odd = {
+        "half": torch.ones(1, dtype=torch.bfloat16), "flag": torch.ones(1, dtype=torch.bool),
+        "big": np.array([3], dtype=">i4"), "unsigned": np.array([4], dtype=np.uint16), "fixed": fixed,
+    }  # fmt: skip
     g = Graph.from_arcs([0], [1], arc_data=odd)
-    assert [x.dtype for x in g.arc_data.values()] == [torch.float32, torch.uint8]
+    kinds = [torch.float32, torch.uint8, torch.int32, torch.int64, torch.float64]
+    assert [x.dtype for x in g.arc_data.values()] == kinds
+    assert [x.item() for x in g.arc_data.values()] == [1, 1, 3, 4, 7]
 
 
 def test_arcs_that_change_without_their_data_are_refused() -> None:

@@ -46,7 +46,12 @@ def test_a_spec_is_its_generator_with_those_arguments() -> None:
         ("er:directed=perhaps", "'perhaps' is neither true nor false"),
         ("sbm:nodes", "sbm:nodes lacks a value"),
         ("sbm:nodes=5,nodes=6", "nodes is given twice"),
-        ("karate:nodes=5", "karate takes no arguments"),
+        ("karate:nodes=5", "karate takes no arguments but arc_features and arc_types"),
+        ("karate:arc_features=-1", "arc_features=-1 is no such size"),
+        ("karate:arc_types=-1", "arc_types=-1 is no such size"),
+        ("karate:arc_types=9999999999", "arc_types=9999999999 is above"),
+        ("karate:arc_features=999999999999", "GB needed"),
+        ("er:arc_feature=3", "unknown argument of er 'arc_feature'. Did you mean 'arc_features'?"),
         ("bter:degrees=3", "unknown argument of bter 'degrees'"),
         ("kronecker:nodes=1000", "Use nodes=512 or nodes=1024"),
         ("none.weft", "no file none.weft"),
@@ -171,3 +176,55 @@ def test_the_links_of_ogbl_ddi_have_their_known_counts() -> None:
 def test_a_planetoid_folder_may_be_named_by_its_path(tmp_path: Path) -> None:
     shutil.copytree(data_sets(DATA)["cora"], tmp_path / "Cora" / "raw")
     assert load(tmp_path / "Cora").num_nodes == read(tmp_path / "Cora" / "raw").num_nodes == 2708
+
+
+@pytest.mark.parametrize("spec", ["karate", "er:nodes=70,degree=4", "kronecker:scale=6,degree=4",
+                                  "bter:nodes=80,degree=4", "sbm:nodes=60,classes=3"])  # fmt: skip
+def test_every_generator_gives_arcs_features_and_types(spec: str) -> None:
+    join = "," if ":" in spec else ":"
+    g, bare = load(f"{spec}{join}arc_features=3,arc_types=5"), load(spec)
+    assert torch.equal(g.indices, bare.indices)
+    assert bare.arc_data == {}
+    assert (g.arc_data["features"].shape, g.arc_data["features"].dtype) == ((g.num_arcs, 3), torch.float32)
+    assert (g.arc_data["type"].shape, g.arc_data["type"].dtype) == ((g.num_arcs,), torch.int64)
+    assert set(g.arc_data["type"].tolist()) == set(range(5))
+
+
+def test_arc_data_follow_from_the_seed_and_the_two_vertices_alone() -> None:
+    dense, sparse = (
+        load(f"er:nodes=90,degree={d},seed=4,directed=true,arc_features=4,arc_types=7") for d in (60, 3)
+    )
+
+    def by_arc(g: Graph) -> dict[tuple[int, int], tuple[list[float], int]]:
+        pairs = zip(g.indices.tolist(), g.rows.tolist(), strict=True)
+        numbers = zip(g.arc_data["features"].tolist(), g.arc_data["type"].tolist(), strict=True)
+        return dict(zip(pairs, numbers, strict=True))
+
+    many, few = by_arc(dense), by_arc(sparse)
+    both = many.keys() & few.keys()
+    assert len(both) > 50
+    assert all(many[pair] == few[pair] for pair in both)
+    assert all(many[s, t] != many[t, s] for s, t in many if (t, s) in many)
+    wider = load("er:nodes=90,degree=3,seed=4,directed=true,arc_features=5").arc_data["features"]
+    assert torch.equal(wider[:, :4], sparse.arc_data["features"])
+    other = load("er:nodes=90,degree=3,seed=5,directed=true,arc_features=4,arc_types=7")
+    assert not any(by_arc(other)[pair] == few[pair] for pair in by_arc(other).keys() & few.keys())
+
+
+def test_arc_features_are_normal_and_their_columns_independent() -> None:
+    x = load("er:nodes=300,degree=200,arc_features=5,arc_types=3").arc_data["features"].double()
+    # 60,000 draws: the spread of a mean is 0.004, of a correlation as well; six of them.
+    assert float(x.mean(0).abs().max()) < 0.025
+    assert float((x.T @ x / len(x) - torch.eye(5)).abs().max()) < 0.035
+    assert float((x.abs() < 1).double().mean()) == pytest.approx(0.6827, abs=0.005)
+
+
+def test_columns_are_named_for_edge_lists_alone(no_data: Path) -> None:
+    (no_data / "g.csv").write_text("0,1,2.5,3\n1,0,1,4\n")
+    g = load("g.csv", arc_columns=["weight", "kind"])
+    assert (g.weights.tolist(), g.arc_data["kind"].tolist()) == ([1.0, 2.5], [4, 3])
+    assert torch.equal(load("g", no_data, ["weight", "kind"]).arc_data["kind"], g.arc_data["kind"])
+    write_store(karate(), no_data / "k.weft")
+    for spec in ("karate", "er:nodes=9", "k.weft"):
+        with pytest.raises(UserError, match="names the columns of an edge list"):
+            load(spec, arc_columns=["time"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from weft.errors import UserError
 from weft.graph import Graph, normalise
 from weft.minibatch import Block, Reads, Sampler, Topology, parse_fanouts, sampled_arcs
 from weft.minibatch.cache import held_parts
+from weft.minibatch.topology import part_bytes
 from weft.parallel import Blocks, ByBlocks, Grid, Volume, counted
 from weft.partition import PartitionOptions, partition_graph
 
@@ -191,3 +194,79 @@ def test_a_batch_whose_input_somebody_else_picks_ends_with_targets_alone():
     assert torch.equal(bare[0].sources, whole[0].targets)
     picked = sampler.hop(bare[0].targets, 3, 2)  # whoever picks gets the same
     assert torch.equal(picked.neighbours, whole[0].neighbours)
+
+
+# What arcs carry
+
+
+def carrying() -> Graph:
+    graph = directed()
+    g = torch.Generator().manual_seed(8)
+    arcs = graph.num_arcs
+    return graph.replace(
+        arc_data={
+            "x": torch.randn(arcs, 3, generator=g), "time": torch.rand(arcs, generator=g),
+            "type": torch.randint(4, (arcs,), generator=g),
+        }
+    )  # fmt: skip
+
+
+NAMES = ("type", "x")
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("fanout", [-1, 3])
+@pytest.mark.parametrize("label", [True, False])
+def test_picks_carry_what_their_arcs_do_and_loops_that_of_the_whole_row(kind, fanout, label):
+    """The truth of loops is the mean over the vertex's row of the graph, whatever was picked of it."""
+    reads = dataclasses.replace(EVERY[kind], data=NAMES)
+    graph = carrying()
+    full = graph.with_self_loops() if reads.loops else graph
+    at = {pair: k for k, pair in enumerate(zip(full.rows.tolist(), full.indices.tolist(), strict=True))}
+    sampler = Sampler(Topology.read(graph, reads, dtype=torch.float64), [fanout], seed=0)
+    (block,) = sampler.blocks(torch.tensor([5, 1, 60, 3]), 2, "labels" if label else "picks")
+    row = torch.repeat_interleave(block.targets.long(), block.indptr.diff())
+    place = [at[pair] for pair in zip(row.tolist(), block.neighbours.tolist(), strict=True)]
+    a = block.matrix
+    assert list(a.data) == list(NAMES)
+    assert torch.equal(a.data["type"], full.arc_data["type"][place])
+    assert a.data["x"].dtype == torch.float64
+    assert torch.allclose(a.data["x"], full.arc_data["x"][place].double(), rtol=1e-6)
+    assert a.data["x"] is block.over(N).data["x"]
+
+
+def data_over_parts(comm: Communicator, kind: str, copies: int) -> None:
+    graph, grid = carrying(), Grid(comm.size)
+    blocks = Blocks.of_parts((torch.arange(N) ** 2 + 2) % 7 * comm.size // 8, grid)
+    reads = dataclasses.replace(EVERY[kind], data=NAMES)
+    parts = held_parts(comm.rank, comm.size, copies)
+    share = Topology.read(graph, reads, comm, blocks, parts, torch.float64)
+    ours = Sampler(share, [5, 3], 0, kind == "sum", ByBlocks(blocks), comm)
+    theirs = Sampler(Topology.read(graph, reads, dtype=torch.float64), [5, 3], 0, kind == "sum")
+    seeds = torch.arange(N)[torch.arange(N) % (comm.size + 1) == comm.rank]
+    foretold = counted(comm, lambda wrap: lambda: ours.dry(wrap).blocks(seeds, 1))
+    with Ledger(comm) as books:
+        got = ours.blocks(seeds, 1)
+    for a, b in zip(got, theirs.blocks(seeds, 1), strict=True):
+        assert torch.equal(a.neighbours, b.neighbours)
+        assert torch.equal(a.data["type"], b.data["type"])
+        assert torch.allclose(a.data["x"], b.data["x"], rtol=1e-12)
+    assert Volume.of(books) == foretold
+    assert books.words("arc data") == 3 * books.words("arc types")
+    assert (books.words("arc types") > 0) == (books.words("sample") > 0)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize(("ranks", "copies"), [(1, 1), (3, 2), (8, 1)])
+def test_over_parts_the_data_travel_with_the_sample(ranks, copies, kind):
+    run_ranks(data_over_parts, ranks, "threads", kind, copies)
+
+
+def test_what_a_part_takes_counts_what_its_arcs_carry():
+    graph, reads = carrying(), dataclasses.replace(EVERY["attention"], data=("time", "type", "x"))
+    for dtype in (torch.float32, torch.float64):
+        topology = Topology.read(graph, reads, dtype=dtype)
+        bare = Topology.read(graph, EVERY["attention"], dtype=dtype)
+        held = topology.indices.numel() + N  # the loops carry theirs apart
+        assert topology.bytes - bare.bytes == held * (4 * dtype.itemsize + 8)
+        assert part_bytes(graph, torch.arange(N), reads, dtype) >= topology.bytes

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
-from ..errors import UserError, unknown
+from ..errors import Note, UserError, unknown
 
 COMMANDS = {
     "train": "train a model on a graph, on one rank or many",
@@ -33,6 +35,15 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 def main(argv: Sequence[str] | None = None) -> int:
     """The `weft` command. A user's mistake is one line on standard error and exit status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, Note):
+            print(f"weft: {' '.join(str(message).split())}", file=sys.stderr)
+        else:
+            shown(message, category, *where, **more)
+
+    warnings.showwarning = show
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()  # here, so that a reader who has gone is noticed below and not at exit
@@ -48,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `weft info g.weft | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        warnings.showwarning = shown
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .options import Parser, whole_number
+from .info import carried
+from .options import Parser, add_arc_columns, arc_columns, whole_number
 from .outputs import new_store
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert soc.txt.gz soc.weft --undirected
+  weft convert ratings.csv g.weft --arc-columns weight,time,_
   weft convert edges.csv g.weft --features x.npy --labels y.npy --split 0.6,0.2
   weft convert cora cora.weft"""
 
@@ -26,6 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("graph", metavar="GRAPH", help="a file, data set or generator")
     parser.add_argument("out", metavar="FILE.weft", help="where to write; must not exist")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
+    add_arc_columns(parser)
     parser.add_argument("--undirected", action="store_true", help="add the reverse of every arc")
     parser.add_argument("--features", metavar="X.npy", help="[n, f] numbers, a row per vertex")
     parser.add_argument("--labels", metavar="Y.npy", help="[n] classes, -1 for none; or [n, c] of 0 and 1")
@@ -41,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     new_store(parsed.out)
     shares = None if parsed.split is None else _shares(parsed.split)
     seed = whole_number(parsed.seed, "--seed", least=0)
-    graph = load(parsed.graph, parsed.data)
+    graph = load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns))
     if parsed.undirected:
         graph = graph.symmetrised()
     for name, path in (("features", parsed.features), ("labels", parsed.labels)):
@@ -53,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     write_store(graph, parsed.out)
     print(
         f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, "
-        f"{graph.num_features:,} features, {graph.num_classes:,} classes"
+        f"{graph.num_features:,} features, {graph.num_classes:,} classes{carried(graph)}"
     )
     return 0
 

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ..errors import UserError
+from .info import carried
 from .options import Parser
 from .outputs import new_store
 
@@ -30,13 +31,13 @@ def run(arguments: Sequence[str]) -> int:
     new_store(parsed.out)
     graph = generate(parsed.kind, parse_arguments(parsed.kind, ",".join(_pairs(rest))))
     write_store(graph, parsed.out)
-    print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs")
+    print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs{carried(graph)}")
     return 0
 
 
 def _signatures() -> str:
     """Each generator with its arguments and their defaults, as the help shows them."""
-    from ..graph.loading import GENERATORS
+    from ..graph.loading import ARC_OPTIONS, GENERATORS
 
     lines = []
     for name, function in GENERATORS.items():
@@ -50,7 +51,8 @@ def _signatures() -> str:
             f"{name:<10} {shown}".rstrip(), 96, initial_indent="  ", subsequent_indent=" " * 13,
             break_on_hyphens=False,
         )  # fmt: skip
-    return "\n".join(lines)
+    for_all = " ".join(f"--{key.replace('_', '-')} {default}" for key, default in ARC_OPTIONS.items())
+    return "\n".join([*lines, f"  {'every one':<10} {for_all}"])
 
 
 def _pairs(words: Sequence[str]) -> list[str]:

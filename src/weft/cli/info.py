@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .options import Parser
+from .options import Parser, add_arc_columns, arc_columns
 
 _EXAMPLES = """  weft info g.weft
   weft info soc.txt.gz --json
+  weft info ratings.csv --arc-columns weight,time
   weft info kronecker:scale=12,degree=16"""
 
 
@@ -19,11 +20,12 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("graph", metavar="GRAPH", help="a generator, data set, file or store")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
+    add_arc_columns(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
     from ..graph import load
 
-    facts = describe(load(parsed.graph, parsed.data))
+    facts = describe(load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns)))
     if parsed.json:
         print(json.dumps(facts))
     else:
@@ -64,7 +66,28 @@ def describe(graph: Any) -> dict[str, Any]:
         if getattr(graph, key) is not None:
             facts[key] = len(getattr(graph, key))
     facts["original_ids"] = graph.ids is not None
-    return facts
+    return facts | _named(graph)
+
+
+def _named(graph: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    """Type and shape of each named array, by kind; without kinds that the graph has none of."""
+
+    def kind(x: Any) -> dict[str, Any]:
+        return {"dtype": str(x.dtype).removeprefix("torch."), "shape": list(x.shape)}
+
+    both = {"arc_data": graph.arc_data, "vertex_data": graph.vertex_data}
+    return {key: {name: kind(x) for name, x in arrays.items()} for key, arrays in both.items() if arrays}
+
+
+def carried(graph: Any) -> str:
+    """The named arrays of a graph, for the line that a command ends with; empty where it has none.
+
+    >>> import torch
+    >>> from weft.graph import load
+    >>> carried(load("karate").replace(arc_data={"time": torch.zeros(156, 2)}))
+    ', arc data time float32 156x2'
+    """
+    return "".join(f", {key.replace('_', ' ')} {_readable(kinds)}" for key, kinds in _named(graph).items())
 
 
 def _readable(value: Any) -> str:
@@ -72,6 +95,9 @@ def _readable(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        arrays = ((name, kind["dtype"], "x".join(map(str, kind["shape"]))) for name, kind in value.items())
+        return ", ".join(" ".join(words) for words in arrays)
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -127,6 +127,22 @@ def config_from(parsed: argparse.Namespace, config: RunConfig | None = None) -> 
     return config
 
 
+def add_arc_columns(parser: argparse.ArgumentParser) -> None:
+    """`--arc-columns`, for commands that read a graph and have no config."""
+    parser.add_argument("--arc-columns", metavar="NAMES", help=fields()["data.arc_columns"].help)
+
+
+def arc_columns(text: str | None) -> list[str] | None:
+    """What `--arc-columns` names; None where it was left out.
+
+    >>> arc_columns("weight,time"), arc_columns("")
+    (['weight', 'time'], None)
+    """
+    from ..graph.readers.edge_list import parse_columns
+
+    return parse_columns(text) if text else None
+
+
 def whole_number(text: str, option: str, least: int = 1) -> int:
     """An option's value as a whole number.
 

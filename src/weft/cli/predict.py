@@ -48,6 +48,8 @@ def run(arguments: Sequence[str]) -> int:
 
     saved = read_run(Path(parsed.run))
     trained = copy.deepcopy(saved.config)
+    if parsed.graph and parsed.graph != trained.data.graph:
+        saved.config.data.arc_columns = ""  # those of the file that the run trained on
     config = config_from(parsed, saved.config)
     forget_unread(config)  # such as the run's --epsilon, where the parts are to be random ones
     if config.train.task == "link" and parsed.store is None:

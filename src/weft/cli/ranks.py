@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError, unknown
 from ..train.config import RunConfig, to_toml
+from .options import arc_columns
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -78,7 +79,7 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
     """The graph that the config names, split, or links held out, where it brings no split."""
     from ..graph import hold_out, load, split
 
-    graph = load(config.data.graph, config.data.data or None)
+    graph = load(config.data.graph, config.data.data or None, arc_columns(config.data.arc_columns))
     if config.train.task == "link":
         holds = trains or config.link.hold_val or config.link.hold_test
         if graph.val_pairs is not None or graph.test_pairs is not None or not holds:

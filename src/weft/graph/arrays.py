@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,6 +79,8 @@ def check_name(name: str, of: Of) -> None:
 
 
 def _coerced(name: str, x: Any, of: Of) -> Tensor:
+    if isinstance(x, np.ndarray):  # torch takes neither the other byte order nor what may not be written
+        x = np.require(x, x.dtype.newbyteorder("="), "W")
     try:
         t = x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu")
     except (TypeError, ValueError, RuntimeError):
@@ -91,6 +94,8 @@ def _coerced(name: str, x: Any, of: Of) -> Tensor:
         return t.float()
     if t.dtype == torch.bool:
         return t.to(torch.uint8)
+    if t.dtype in (torch.uint16, torch.uint32):
+        return t.long()
     raise UserError(f"{of} data {name!r} are {t.dtype}. Give floating-point or whole numbers.")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from weft.errors import UserError, unknown
 from weft.graph.generators import bter, er, karate, kronecker, sbm
+from weft.graph.generators.common import furnish_arcs
 from weft.graph.graph import Graph
 from weft.graph.readers import ogb_links, read_edge_list, read_matrix_market, read_npz, read_planetoid
 from weft.graph.readers.files import stem
@@ -19,22 +20,23 @@ from weft.graph.store import open_store
 GENERATORS: dict[str, Callable[..., Graph]] = {
     "bter": bter, "er": er, "karate": karate, "kronecker": kronecker, "sbm": sbm,
 }  # fmt: skip
-FORMATS = (
-    ".weft",
-    ".npz",
-    ".mtx",
-    ".mtx.gz",
-    *(f"{ext}{gz}" for ext in (".txt", ".tsv", ".csv") for gz in ("", ".gz")),
-)
+ARC_OPTIONS = {"arc_features": 0, "arc_types": 0}
+"""What every generator's arcs may carry, with the defaults: a width, and a number of types."""
+_LISTS = tuple(f"{ext}{gz}" for ext in (".txt", ".tsv", ".csv") for gz in ("", ".gz"))
+FORMATS = (".weft", ".npz", ".mtx", ".mtx.gz", *_LISTS)
 
 
-def load(spec: str | Path, data_dir: str | Path | None = None) -> Graph:
+def load(
+    spec: str | Path, data_dir: str | Path | None = None, arc_columns: Sequence[str] | None = None
+) -> Graph:
     """The graph that `spec` names.
 
         sbm:nodes=20000,classes=8     a generator and its arguments; the bare name takes the defaults
         g.weft, soc.txt.gz, a.mtx     a store (checksums are verified) or a file, by its ending
         planetoid/Cora                a folder of Planetoid files
         cora                          a data set under `data_dir`, else $WEFT_DATA; capitals don't matter
+
+    `arc_columns` names the columns of an edge list after its two ids (`read_edge_list`).
 
     >>> load("karate")
     Graph(karate: 34 vertices, 156 arcs, 34 features, 2 classes)
@@ -48,19 +50,23 @@ def load(spec: str | Path, data_dir: str | Path | None = None) -> Graph:
     text = str(spec)
     path = Path(text)
     if text.lower() in GENERATORS:
+        _refuse_columns(text, arc_columns)
         return GENERATORS[text.lower()]()
     if path.exists() and (is_planetoid(path) or _is_links(path) or not path.is_dir()):
-        return read(path)
+        return read(path, arc_columns)
     name, colon, rest = text.partition(":")
     if colon and os.sep not in name and not _has_format(text):
+        _refuse_columns(text, arc_columns)
         return generate(name.lower(), parse_arguments(name.lower(), rest))
     if _has_format(text) or os.sep in text:
         raise UserError(f"no file {text}. Check the path.")
-    return _data_set(text, data_dir)
+    return _data_set(text, data_dir, arc_columns)
 
 
 def generate(name: str, arguments: dict[str, Any]) -> Graph:
     """The graph of the generator `name`; an argument it does not know is an error with the close match.
+
+    Every generator takes `arc_features` and `arc_types` too: its arcs then carry "features" and "type".
 
     >>> generate("er", {"nodes": 10, "dgree": 3})
     Traceback (most recent call last):
@@ -72,10 +78,14 @@ def generate(name: str, arguments: dict[str, Any]) -> Graph:
     known = _parameters(name)
     for key in arguments:
         if key not in known:
-            if not known:
-                raise UserError(f"{name} takes no arguments; {key!r} was given. Use just {name}.")
+            if known.keys() == ARC_OPTIONS.keys():
+                both = " and ".join(known)
+                raise UserError(f"{name} takes no arguments but {both}; {key!r} was given. Use just {name}.")
             raise unknown(f"argument of {name}", key, known)
-    return GENERATORS[name](**arguments)
+    own = {key: value for key, value in arguments.items() if key not in ARC_OPTIONS}
+    graph = GENERATORS[name](**own)
+    features, types = (arguments.get(key, default) for key, default in ARC_OPTIONS.items())
+    return furnish_arcs(graph, features, types, own.get("seed", 0)) if features or types else graph
 
 
 def parse_arguments(name: str, text: str) -> dict[str, Any]:
@@ -102,7 +112,7 @@ def parse_arguments(name: str, text: str) -> dict[str, Any]:
     return arguments
 
 
-def read(path: str | Path) -> Graph:
+def read(path: str | Path, arc_columns: Sequence[str] | None = None) -> Graph:
     """The graph of a store, a file or a Planetoid folder, by the ending of its name.
 
     >>> read("graph.xlsx")
@@ -111,17 +121,19 @@ def read(path: str | Path) -> Graph:
     weft.errors.UserError: unknown graph format 'graph.xlsx'. ...
     """
     path = Path(path)
+    name = path.name.lower()
+    if path.is_dir() or not name.endswith(_LISTS):
+        _refuse_columns(path.name, arc_columns)
     if path.is_dir():
         return ogb_links.read_ogb_links(path) if _is_links(path) else read_planetoid(path)
-    name = path.name.lower()
     if name.endswith(".weft"):
         return open_store(path, verify=True).graph()
     if name.endswith(".npz"):
         return read_npz(path)
     if name.endswith((".mtx", ".mtx.gz")):
         return read_matrix_market(path)
-    if name.endswith(FORMATS):
-        return read_edge_list(path)
+    if name.endswith(_LISTS):
+        return read_edge_list(path, arc_columns=arc_columns)
     raise unknown("graph format", path.name, FORMATS)
 
 
@@ -149,7 +161,12 @@ def data_sets(folder: str | Path) -> dict[str, Path]:
     return found
 
 
-def _data_set(name: str, data_dir: str | Path | None) -> Graph:
+def _refuse_columns(name: str, arc_columns: Sequence[str] | None) -> None:
+    if arc_columns is not None:
+        raise UserError(f"--arc-columns names the columns of an edge list, {name} is none. Leave it out.")
+
+
+def _data_set(name: str, data_dir: str | Path | None, arc_columns: Sequence[str] | None) -> Graph:
     folder = data_dir or os.environ.get("WEFT_DATA")
     if not folder:
         raise UserError(
@@ -162,7 +179,7 @@ def _data_set(name: str, data_dir: str | Path | None) -> Graph:
     if name.lower() not in sets:
         raise unknown("graph", name, [*GENERATORS, *sets])
     path = sets[name.lower()]
-    graph = read(path)
+    graph = read(path, arc_columns)
     return graph.replace(name=name.lower())
 
 
@@ -177,7 +194,7 @@ def _parameters(name: str) -> dict[str, type]:
         words = str(parameter.annotation).split(" | ")
         if key != "degrees":
             kinds[key] = next(kind for kind in (bool, float, int) if kind.__name__ in words)
-    return kinds
+    return kinds | dict.fromkeys(ARC_OPTIONS, int)
 
 
 def _convert(name: str, key: str, value: str, kind: type) -> Any:

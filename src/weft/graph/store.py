@@ -179,6 +179,12 @@ class Store:
         return key in self._sections
 
     @property
+    def schema(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """Field → (type, shape) of all that is stored; of named arrays under `arc_NAME` and `vertex_NAME`."""
+        kinds = {key: torch.from_numpy(np.zeros(0, part.dtype)).dtype for key, part in self._sections.items()}
+        return {key: (kinds[key], part.shape) for key, part in self._sections.items()}
+
+    @property
     def arc_names(self) -> list[str]:
         """The names of what arcs carry; `rows(…, only=("arc_NAME",))` reads it."""
         return named(self._sections, "arc")

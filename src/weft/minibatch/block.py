@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ class Block:
         neighbours  [arcs]   the vertices that they read, by their number in the graph
         values      [arcs]   entries of the matrix, or None: all 1
         mean        whether a row's sum is divided by its number of arcs
+        data        name → [arcs, …], what the arcs carry
 
     Each vertex that occurs is a source once, the targets first. (Where blocks of several ranks are joined, a
     vertex may be a target of two, and is a source for each.)
@@ -43,6 +44,7 @@ class Block:
     """[n + 1] scratch of the relabelling, shared by all blocks of a sampler; all 0 at first."""
     labels: Sequence[Tensor] | None = None
     """(sources, local), where they are known; else they are found when asked for."""
+    data: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def arcs(self) -> int:
@@ -65,7 +67,8 @@ class Block:
     @cached_property
     def matrix(self) -> CSR:
         """[targets, sources]."""
-        return CSR(self.indptr, self.local, self.values, (self.targets.numel(), self.sources.numel()))
+        shape = self.targets.numel(), self.sources.numel()
+        return CSR(self.indptr, self.local, self.values, shape, self.data)
 
     def compact(self, device: torch.device | None = None, **more: Any) -> Operator:
         """The operator of an h on this device with a row for each source. Samples are drawn on the CPU."""
@@ -86,7 +89,7 @@ class Block:
         Column v is vertex v, or `place_of[v]`, the row in which v's features stand.
         """
         index = self.neighbours if place_of is None else place_of[self.neighbours.long()]
-        return CSR(self.indptr, index, self.values, (self.targets.numel(), columns))
+        return CSR(self.indptr, index, self.values, (self.targets.numel(), columns), self.data)
 
 
 def _beside(a: CSR, device: torch.device) -> CSR:

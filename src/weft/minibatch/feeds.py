@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -40,7 +40,7 @@ from ..nn.models import hops_of
 from ..parallel import Columns, Fetch, Operator, Owners, Partial, Stacked
 from ..parallel.propagate import Wrap
 from .block import Batch, Block
-from .sampler import Sampler, Upto
+from .sampler import Sampler, Upto, phase_of
 
 Objective = Callable[[Tensor, Model], tuple[Tensor, Callable[[], None]]]
 """From the seeds' rows and the model that made them to (this rank's share of the loss, its backward)."""
@@ -239,6 +239,7 @@ class PushPull(Feed):
             ]
             if own.values is not None:
                 lists.append((own.values, arcs, "weights"))
+            lists += [(x, arcs, phase_of(x)) for x in own.data.values()]
         flight.state.update(
             sizes=sizes, block=[comm.iall_gather(x.contiguous(), s, phase=phase) for x, s, phase in lists]
         )
@@ -246,11 +247,14 @@ class PushPull(Feed):
     def _blocks_of_all(self, flight: Flight) -> Block:
         """The blocks of all ranks, one below the other."""
         came, sampler = [request.wait() for request in flight.state.pop("block")], self.sampler
+        own = flight.batch.blocks[0]
         if sampler.topology.replicated:
             # Each rank picks for all: the last hop of everybody's batch, by the same random numbers.
             return sampler.hop(came[0], flight.batch.step, len(sampler.fanouts) - 1)
         indptr = torch.cat([came[1].new_zeros(1, dtype=torch.int64), came[1].long().cumsum(0)])
-        return sampler.block(came[0], indptr, came[2], came[3] if len(came) > 3 else None)
+        values = None if own.values is None else came[3]
+        data = dict(zip(own.data, came[len(came) - len(own.data) :], strict=True))
+        return sampler.block(came[0], indptr, came[2], values, data=data)
 
     # *partial sums, post*
 
@@ -406,10 +410,20 @@ def check_columns(model: Model) -> str:
     return ""
 
 
-def probe_columns(model: Model) -> None:
+def _few(x: Tensor, count: int) -> Tensor:
+    """`count` rows of x, over and over again where there are fewer; floating point as float64."""
+    if x.shape[0]:
+        some = x[torch.arange(count, device=x.device) % x.shape[0]]
+    else:
+        some = x.new_zeros(count, *x.shape[1:])
+    return some.double() if x.is_floating_point() else some
+
+
+def probe_columns(model: Model, like: Mapping[str, Tensor] | None = None) -> None:
     """Refuse a first layer whose shares don't add up where its input lies in columns: tried on a few rows.
 
     Two virtual ranks take half of the columns each; the sum of their partial results must be the whole's.
+    `like` is what arcs carry here, where the layer reads it: a few of it serve.
     """
     layer = model.layers[0]
     generator = torch.Generator().manual_seed(1)
@@ -418,7 +432,8 @@ def probe_columns(model: Model) -> None:
     width, t, s = model.widths[0], 5, 9
     degrees = torch.tensor([3, 0, 4, 1, 2], device="cpu")
     read = torch.randint(s, (10,), generator=generator, device="cpu")
-    matrix = CSR(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), read, None, (t, s))
+    data = {name: _few(x, read.numel()) for name, x in (like or {}).items()}
+    matrix = CSR(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), read, None, (t, s), data)
     x = torch.randn(s, width, generator=generator, dtype=torch.float64, device="cpu")
     ids = torch.arange(s, device="cpu")
 

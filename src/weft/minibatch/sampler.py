@@ -4,6 +4,7 @@
     hop over parts   frontier   ids of the frontier to their owners
                      sample     picks per id, then the picked neighbours, back
                      weights    their entries of the matrix, where the layer needs them
+                     arc data   what they carry, where the layer reads it; whole numbers: arc types
 
 Features never travel here. The picks of a vertex follow from (seed, step, hop, vertex), so both ways give the
 same blocks, on any number of ranks.
@@ -12,7 +13,7 @@ same blocks, on any number of ranks.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -33,6 +34,8 @@ Upto = Literal["targets", "picks", "labels"]
 """How much of a block is wanted: its targets; whom they read as well; and each of those once, as a source."""
 _HOPS = 1000
 """Streams of hops begin here: those of dropout are numbered by the few layers of a model."""
+Carried = tuple[Tensor | None, dict[str, Tensor]]
+"""(entries of the matrix or None, what arcs carry by name) of some picks."""
 _MOST = 2**31 - 1
 """The largest fan-out: draws are numbered by 32 bits."""
 
@@ -107,8 +110,9 @@ class Sampler:
         self._how = {
             "replace": replace,
             "loops": topology.reads.loops,
-            "want_arcs": topology.values is not None,
+            "want_arcs": topology.values is not None or bool(topology.data),
         }
+        self._moves = True
         held = topology.indices
         self._place = torch.zeros(topology.num_nodes + 1, dtype=held.dtype, device=held.device)
 
@@ -128,12 +132,14 @@ class Sampler:
             found.append(self.hop(frontier, step, len(self.fanouts) - 1, label=upto == "labels"))
         else:
             none = torch.zeros(frontier.numel() + 1, dtype=torch.int64, device=frontier.device)
-            found.append(self.block(frontier, none, frontier[:0], None))
+            empty = {name: x[:0] for name, x in self.topology.data.items()}
+            found.append(self.block(frontier, none, frontier[:0], None, data=empty))
         return found[::-1]
 
     def dry(self, wrap: Wrap) -> Sampler:
-        """The same, counting what it receives by a line that does; the same picks."""
+        """The same, counting what it receives by a line that does; the same picks, which carry no numbers."""
         out = copy.copy(self)
+        out._moves = False
         out.comm = None if self.comm is None else wrap(self.comm)
         return out
 
@@ -142,24 +148,24 @@ class Sampler:
         key = Stream(self.seed, step, _HOPS + hop).key
         fanout, own, labels = self.fanouts[hop], self.topology, None
         if not own.replicated:
-            picked, values = self._ask(frontier, fanout, key)
+            picked, (values, data) = self._ask(frontier, fanout, key)
         elif label:
             self._check(frontier, fanout)
             picked, *labels = sample_block(
                 own.indptr, own.indices, frontier, fanout, key, self._place, **self._how
             )
-            values = self._values(frontier, picked)
+            values, data = self._carried(frontier, picked)
         else:
-            picked, values = self._pick(frontier, frontier, fanout, key)
-        return self.block(frontier, picked.indptr, picked.neighbours, values, labels)
+            picked, (values, data) = self._pick(frontier, frontier, fanout, key)
+        return self.block(frontier, picked.indptr, picked.neighbours, values, labels, data)
 
     def block(
         self, targets: Tensor, indptr: Tensor, neighbours: Tensor, values: Tensor | None,
-        labels: Sequence[Tensor] | None = None,
+        labels: Sequence[Tensor] | None = None, data: Mapping[str, Tensor] | None = None,
     ) -> Block:  # fmt: skip
         """A block of arcs that somebody picked with a sampler like this one."""
         mean = self.topology.reads.how == "mean" and values is None
-        return Block(targets, indptr, neighbours, values, mean, self._place, labels)
+        return Block(targets, indptr, neighbours, values, mean, self._place, labels, dict(data or {}))
 
     @property
     def with_values(self) -> bool:
@@ -168,16 +174,21 @@ class Sampler:
         unweighted_sum = reads.how in ("none", "loops") and reads.scaled
         return reads.values and (self.topology.values is not None or unweighted_sum)
 
-    def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
-        """Sample rows that are at hand, with the entries of the matrix."""
+    def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Carried]:
+        """Sample rows that are at hand, with the entries of the matrix and what they carry."""
         self._check(rows, fanout)
         own = self.topology
         picked = sample_rows(own.indptr, own.indices, rows, vertices, fanout, key, **self._how)
-        return picked, self._values(rows, picked)
+        return picked, self._carried(rows, picked)
+
+    def _carried(self, rows: Tensor, picked: Picked) -> Carried:
+        return self._values(rows, picked), self._data(rows, picked)
 
     def _check(self, rows: Tensor, fanout: int) -> None:
         if self.replace and fanout > 0:  # else there are no more picks than arcs
-            held = 3 * self.topology.indices.element_size() + 8 + self.topology.dtype.itemsize
+            own = self.topology
+            held = 3 * own.indices.element_size() + 8 + own.dtype.itemsize
+            held += sum(x[:1].numel() * x.element_size() for x in own.data.values())
             check_fits(
                 held * fanout * rows.numel(), f"{fanout:,} draws for each of {rows.numel():,} vertices"
             )
@@ -203,8 +214,25 @@ class Sampler:
             values[picked.indptr[:-1]] = 1.0 if own.loops is None else own.loops[rows]
         return values
 
-    def _ask(self, frontier: Tensor, fanout: int, key: int) -> tuple[Picked, Tensor | None]:
-        """*group the frontier by owner; frontier: ids go; sample there; sample, weights: picks come back*"""
+    def _data(self, rows: Tensor, picked: Picked) -> dict[str, Tensor]:
+        """What the picks from `rows` carry."""
+        own, count, found = self.topology, picked.neighbours.numel(), {}
+        for name, x in own.data.items():
+            if not self._moves:
+                found[name] = x.new_empty(count, *x.shape[1:], device="meta")
+                continue
+            assert picked.arcs is not None
+            if x.shape[0]:
+                found[name] = x.index_select(0, picked.arcs.clamp(min=0))
+            else:
+                found[name] = x.new_zeros(count, *x.shape[1:])
+            if own.reads.loops:
+                found[name][picked.indptr[:-1]] = own.loop_data[name][rows.long()]
+        return found
+
+    def _ask(self, frontier: Tensor, fanout: int, key: int) -> tuple[Picked, Carried]:
+        """*group the frontier by owner; frontier: ids go; sample there; sample, weights, arc data: picks come
+        back*"""
         comm, owners, m = self.comm, self.owners, frontier.numel()
         assert comm is not None
         assert owners is not None
@@ -218,7 +246,7 @@ class Sampler:
         give = comm.all_to_all(by_owner.counts.to(frontier.dtype), one, one, phase="frontier").tolist()
         asked = comm.all_to_all(frontier[order], need, give, phase="frontier")
 
-        picked, values = self._pick(self.topology.row_of[asked.long()], asked, fanout, key)
+        picked, (values, data) = self._pick(self.topology.row_of[asked.long()], asked, fanout, key)
 
         counts = picked.indptr.diff()
         told = comm.all_to_all(counts.to(frontier.dtype), give, need, phase="sample").long()
@@ -226,6 +254,7 @@ class Sampler:
         back = [int(part.sum()) for part in told.split(need)]
         neighbours = comm.all_to_all(picked.neighbours, out, back, phase="sample")
         came = None if values is None else comm.all_to_all(values, out, back, phase="weights")
+        with_it = {name: comm.all_to_all(x, out, back, phase=phase_of(x)) for name, x in data.items()}
 
         # What came stands in the order of owners: put each row where its vertex stands in the frontier.
         begin = torch.zeros(m, dtype=torch.int64, device=frontier.device)
@@ -236,7 +265,21 @@ class Sampler:
         at = torch.arange(int(indptr[-1]), device=indptr.device) + torch.repeat_interleave(
             begin - indptr[:-1], count
         )
-        return Picked(indptr, neighbours[at], None), None if came is None else came[at]
+        carried = {name: _at(x, at) for name, x in with_it.items()}
+        return Picked(indptr, neighbours[at], None), (None if came is None else came[at], carried)
+
+
+def phase_of(data: Tensor) -> str:
+    """The phase in which what arcs carry travels: numbers of the model's type apart from whole ones.
+
+    >>> phase_of(torch.ones(1)), phase_of(torch.ones(1).long())
+    ('arc data', 'arc types')
+    """
+    return "arc data" if data.is_floating_point() else "arc types"
+
+
+def _at(x: Tensor, places: Tensor) -> Tensor:
+    return x.new_empty(places.numel(), *x.shape[1:]) if x.is_meta else x.index_select(0, places)
 
 
 def sampled_arcs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,8 +13,9 @@ from ..errors import UserError
 from ..graph import Store
 from ..memory import empty
 from ..nn import Model
+from ..nn.layer import data_of
 from ..parallel import Blocks
-from ..parallel.source import Source, count_arcs_of, read_arcs, read_normalised
+from ..parallel.source import Source, count_arcs_of, data_bytes, loop_data, read_arcs, read_normalised
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Reads:
     loops   every vertex reads itself, always: the loop is not left to chance
     scaled  entries of a sampled row are multiplied by degree / picks, so that a sum keeps its mean
     values  whether the entries matter at all; attention makes its own
+    data    the names of what arcs carry and the layers read
     """
 
     how: str
     loops: bool = False
     scaled: bool = True
     values: bool = True
+    data: tuple[str, ...] = ()
 
 
 def reads_of(model: Model) -> Reads:
@@ -38,7 +41,7 @@ def reads_of(model: Model) -> Reads:
 
     >>> from weft.nn import ModelConfig, build
     >>> reads_of(build(ModelConfig("gcn"), 3, 2))
-    Reads(how='gcn', loops=True, scaled=True, values=True)
+    Reads(how='gcn', loops=True, scaled=True, values=True, data=())
     """
     how = model.adjacency
     wishes = {getattr(layer, "scaled", None) for layer in model.layers}
@@ -49,7 +52,8 @@ def reads_of(model: Model) -> Reads:
         )
     wish = wishes.pop()
     scaled = how != "loops" if wish is None else bool(wish)
-    return Reads(how, how in ("gcn", "loops"), scaled, how != "loops" or scaled)
+    values = how != "loops" or scaled
+    return Reads(how, how in ("gcn", "loops"), scaled, values, data_of(model.layers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,7 @@ class Topology:
 
         indptr   [rows + 1]   indices [arcs]   values [arcs] or None   loops [rows] or None: values of loops
         row_of   [n] int: the row of each vertex, -1 where it is not at hand; None: row v is vertex v
+        data     name → [arcs, …]   loop_data  name → [rows, …]: what arcs carry, and loops
 
     Replicated, a rank samples alone. Else it asks the owners (`weft.minibatch.Sampler`).
     """
@@ -70,6 +75,8 @@ class Topology:
     row_of: Tensor | None
     num_nodes: int
     dtype: torch.dtype
+    data: dict[str, Tensor] = field(default_factory=dict)
+    loop_data: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def replicated(self) -> bool:
@@ -77,7 +84,8 @@ class Topology:
 
     @property
     def bytes(self) -> int:
-        held = (self.indptr, self.indices, self.values, self.loops, self.row_of)
+        held = [self.indptr, self.indices, self.values, self.loops, self.row_of]
+        held += [*self.data.values(), *self.loop_data.values()]
         return sum(t.numel() * t.element_size() for t in held if t is not None)
 
     @classmethod
@@ -108,14 +116,19 @@ class Topology:
             row_of = torch.full((n,), -1, dtype=torch.int32, device="cpu")
             row_of[vertices] = torch.arange(vertices.numel(), dtype=torch.int32, device="cpu")
             around = (comm, (0, blocks.sizes[comm.rank]), blocks.sizes, blocks.place_of)
-        if plain or not reads.values:
-            arcs = read_arcs(source, vertices)
+        normalised = reads.values and not plain
+        if normalised:
+            arcs = read_normalised(source, vertices, reads.how, *around, reads.data, dtype)
         else:
-            arcs = read_normalised(source, vertices, reads.how, *around)
-        loops = None
+            arcs = read_arcs(source, vertices, reads.data, dtype)
+        loops, of_loops = None, {}
         if reads.loops:
             at_home = arcs.vertex == vertices[arcs.row]
-            if reads.values and arcs.value is not None and not plain:
+            if normalised and reads.how == "gcn":  # every row has its loop already, in the order of rows
+                of_loops = {name: x[at_home] for name, x in arcs.data.items()}
+            else:
+                of_loops = loop_data(arcs, vertices, around[0])
+            if normalised and arcs.value is not None:
                 loops = torch.zeros(vertices.numel(), dtype=dtype, device=vertices.device)
                 loops[arcs.row[at_home]] = arcs.value[at_home].to(dtype)
             arcs = arcs.pick(~at_home)
@@ -125,11 +138,13 @@ class Topology:
             reads,
             _settled(torch.cat([counts.new_zeros(1), counts.cumsum(0)])),
             _settled(arcs.vertex.to(index)),
-            arcs.value.to(dtype) if arcs.value is not None and reads.values and not plain else None,
+            arcs.value.to(dtype) if arcs.value is not None and normalised else None,
             loops,
             row_of,
             n,
             dtype,
+            arcs.data,
+            of_loops,
         )
 
 
@@ -147,6 +162,7 @@ def part_bytes(source: Source, vertices: Tensor, reads: Reads, dtype: torch.dtyp
     """
     valued = reads.values and (reads.how == "gcn" or (reads.how != "loops" and _weighted(source)))
     index, value = 4 if source.num_nodes < 2**31 else 8, dtype.itemsize if valued else 0
+    value += data_bytes(source, reads.data, dtype)
     arcs, rows = count_arcs_of(source, vertices), vertices.numel()
     return 8 * (rows + 1) + arcs * (index + value) + (rows * value if reads.loops else 0)
 

@@ -16,6 +16,7 @@ everywhere but under push-pull.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeGuard
 
 import torch
@@ -54,6 +55,8 @@ class Layer(nn.Module):
     scaled: bool | None = None
     """Whether a sampled row stands for the whole one: its entries are multiplied by degree / picks. None: of
     sums and normalised sums, not of A's bare pattern, which attention weighs by itself."""
+    data: tuple[str, ...] = ()
+    """Arrays per arc that it reads, by name (`Graph.arc_data`): A's entries then carry them."""
     drop: float = 0.0
     """Share of arcs that it drops while training; its random numbers are those of `stream`."""
     stream: Stream | None = None
@@ -75,6 +78,17 @@ def in_halves(layer: nn.Module) -> TypeGuard[Layer]:
         return False
     kind = type(layer)
     return kind.partial is not Layer.partial and kind.forward is Layer.forward
+
+
+def data_of(layers: Iterable[nn.Module]) -> tuple[str, ...]:
+    """The names of what arcs carry and these layers read, each once.
+
+    >>> layer = Layer()
+    >>> layer.data = ("features", "type")
+    >>> data_of([Layer(), layer, layer])
+    ('features', 'type')
+    """
+    return tuple(dict.fromkeys(name for layer in layers for name in getattr(layer, "data", ())))
 
 
 def propagate(A: Adjacency, h: Tensor, weight: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -53,6 +54,19 @@ def check_data(source: Source, names: Collection[str]) -> None:
                 f"the arcs of {source.name} carry no {name!r}; what they carry: {shown}. "
                 "Give the graph such arc data, or choose a model that reads none."
             )
+
+
+def data_bytes(source: Source, names: Collection[str], dtype: torch.dtype) -> int:
+    """What these data take for one arc, as `read_arcs` gives them."""
+    check_data(source, names)
+    if isinstance(source, Store):
+        found = {name: source.schema[key_of("arc", name)] for name in names}
+    else:
+        found = {name: (source.arc_data[name].dtype, tuple(source.arc_data[name].shape)) for name in names}
+    return sum(
+        math.prod(shape[1:]) * (dtype if kind.is_floating_point else torch.int64).itemsize
+        for kind, shape in found.values()
+    )
 
 
 def read_arcs(

@@ -42,6 +42,8 @@ class DataConfig(Section):
     """The graph: a generator (sbm:nodes=20000,classes=8), a data set (cora), a file or a .weft store."""
     data: str = ""
     """Folder with data sets; by default $WEFT_DATA."""
+    arc_columns: str = ""
+    """Names of an edge list's columns after the two ids, as weight,time,kind: arc data; _ skips a column."""
     feature_norm: str = "auto"
     """Scale each vertex's features to sum 1: row, none, or auto (row for sparse counts: bags of words)."""
     train_share: float = 0.6

@@ -311,7 +311,7 @@ class Sampled(Encoder):
         if name == "push-pull":
             if why:
                 raise UserError(f"push-pull cuts the input by columns, and {why}. Use --feed pull.")
-            probe_columns(self.model)
+            probe_columns(self.model, self.sampler.topology.data)
         if name != "auto":
             return self._lane(name)
         if self.layout.comm.size == 1:
@@ -329,7 +329,7 @@ class Sampled(Encoder):
             f"{total[other] / batches / 1e6:,.3f} MB, counted in {batches}"
         )
         if best == "push-pull":
-            probe_columns(self.model)
+            probe_columns(self.model, self.sampler.topology.data)
         return self._lane(best)
 
     def _bytes_of_feed(self, name: str, task: Task) -> int:
@@ -350,10 +350,11 @@ class Sampled(Encoder):
         return int(self.layout.comm.all_reduce(told, phase="plan"))
 
     def bytes_of(self, words: dict[str, int]) -> int:
-        """Bytes of these words: vertex numbers have their size, all else the model's."""
+        """Bytes of these words: vertex numbers and arcs' types have their size, all else the model's."""
         index = self.sampler.topology.indices.element_size()
+        sizes = {**dict.fromkeys(_INDEX_PHASES, index), "arc types": torch.int64.itemsize}
         own = self.rows_of_features.given.element_size()
-        return sum(n * (index if p in _INDEX_PHASES else own) for p, n in words.items())
+        return sum(n * sizes.get(p, own) for p, n in words.items())
 
     # Steps.
 

@@ -22,6 +22,7 @@ from ..graph import Graph, Store
 from ..memory import trim
 from ..minibatch import Features
 from ..nn import Model
+from ..nn.layer import data_of
 from ..parallel import Blocks, Operator, Volume, choose
 from ..parallel.assign import assign
 from ..parallel.source import count_arcs
@@ -76,7 +77,7 @@ class Trainer:
         blocks = assign(source, grid, options, config.train.seed, self.comm)
         self.A = Operator.build(
             source, self.comm, grid, self.model.adjacency, self.exchange, blocks, dtype, options.overlap,
-            options.move_adjacency, device,
+            options.move_adjacency, device, data_of(self.model.layers),
         )  # fmt: skip
         layout = self.A.layout
         # What this rank's rows would hold if the vertices were cut in their own order.

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.errors import UserError
+from weft.errors import Note, UserError
 from weft.graph import Graph, read_edge_list
 
 
@@ -152,3 +152,82 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         read_edge_list(tmp_path / "none.txt")
     with pytest.raises(UserError, match="is a folder"):
         read_edge_list(tmp_path)
+
+
+# Named columns
+
+
+@pytest.mark.parametrize("sep", [" ", ",", "\t"])
+@pytest.mark.parametrize("head", ["", "# a comment\n", "from,to,weight,when,what,kind\n"])
+def test_named_columns_are_weights_and_arc_data_in_the_order_of_the_arcs(put, sep: str, head: str) -> None:
+    rows = ["4 1 0.5 7.25 x 3", "1 4 2 8 y 0", "4 9 1 9 z 2"]
+    text = head + "".join(row.replace(" ", sep) + "\n" for row in rows)
+    g = read_edge_list(put(text), arc_columns=["weight", "time", "_", "kind"])
+    assert (g.ids.tolist(), arcs(g)) == ([1, 4, 9], [(1, 4), (4, 1), (4, 9)])
+    assert g.weights.tolist() == [0.5, 2.0, 1.0]  # by target, then by source
+    assert {name: x.tolist() for name, x in g.arc_data.items()} == {
+        "time": [7.25, 8.0, 9.0], "kind": [3, 0, 2],
+    }  # fmt: skip
+    assert [x.dtype for x in g.arc_data.values()] == [torch.float64, torch.int64]
+
+
+def test_a_column_is_whole_if_all_of_it_is_and_none_below_zero(put) -> None:
+    text = "".join(f"{k} {k + 1} {k} {-k} {2**60 + k}\n" for k in range(50)) + "50 51 0.5 3 5\n"
+    g = read_edge_list(put(text), arc_columns=["late", "signed", "large"])
+    assert [x.dtype for x in g.arc_data.values()] == [torch.float64, torch.float64, torch.int64]
+    assert g.arc_data["signed"].tolist() == [-float(k) for k in range(50)] + [3.0]
+    assert g.arc_data["large"].tolist() == [2**60 + k for k in range(50)] + [5]
+
+
+def test_of_an_arc_given_twice_the_first_line_counts_and_a_warning_says_so(put) -> None:
+    path = put("0 1 1 10\n1 0 1 20\n0 1 2 30\n0 1 4 40\n")
+    with pytest.warns(Note, match=r"g\.txt: 2 arcs were given again .* of time the first is kept\.$"):
+        g = read_edge_list(path, arc_columns=["weight", "time"])
+    assert (g.weights.tolist(), g.arc_data["time"].tolist()) == ([1.0, 7.0], [20, 10])
+    read_edge_list(path, arc_columns=["weight", "_"])  # nothing is lost: weights add up
+
+
+def test_an_undirected_list_gives_an_arcs_data_to_its_mirror(put) -> None:
+    g = read_edge_list(put("# Undirected graph\n0 1 5\n2 1 6\n"), arc_columns=["kind"])
+    pairs = zip(g.indices.tolist(), g.rows.tolist(), strict=True)
+    found = dict(zip(pairs, g.arc_data["kind"].tolist(), strict=True))
+    assert found == {(0, 1): 5, (1, 0): 5, (1, 2): 6, (2, 1): 6}
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "message"),
+    [
+        ("0 1 2\n", ["time", "kind"], "line 1: 3 columns in '0 1 2'. Give 4: source, target, time, kind."),
+        ("0 1 2\n0 1\n", ["time"], "line 2: 2 columns in '0 1'. Give 3: source, target, time."),
+        ("0 1 2\n0 2 x\n", ["time"], "line 2: time 'x' is not a number"),
+        ("0 1 2\n0 2 x\n", ["weight"], "line 2: weight 'x' is not a number"),
+        ("0 1 2\n0 -2 3\n", ["time"], "line 2: id '-2' is negative"),
+        ("0 1 nan\n", ["time"], "arc data 'time' hold nan at arc 0"),
+        (
+            "0 1 2 3\n",
+            None,
+            "4 columns in '0 1 2 3'. Give source, target and perhaps a weight, or name the others",
+        ),
+    ],
+)
+def test_a_line_that_lacks_a_named_column_is_named(put, text, names, message) -> None:
+    with pytest.raises(UserError) as caught:
+        read_edge_list(put(text), arc_columns=names)
+    assert message in str(caught.value)
+    assert "g.txt" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["my time"], "arc data cannot be named 'my time'"),
+        (["weights"], "a graph has such a field"),
+        (["time", "time"], "'time' is named twice"),
+        (["weight", "weight"], "'weight' is named twice"),
+        (["source"], "stands before the named ones"),
+        ([""], "cannot be named ''"),
+    ],
+)
+def test_names_of_columns_are_checked(put, names, message) -> None:
+    with pytest.raises(UserError, match=message):
+        read_edge_list(put("0 1 2 3\n"), arc_columns=names)

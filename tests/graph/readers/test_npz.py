@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from weft.errors import UserError
+from weft.errors import Note, UserError
 from weft.graph import read_npz
 
 PLAIN: dict[str, Any] = {"indptr": np.array([0, 2, 2, 3]), "indices": np.array([2, 1, 0], dtype=np.int32)}
@@ -82,6 +82,13 @@ SPARSE = {"attr_indptr": [0, 1, 1, 2], "attr_indices": [0, 1], "attr_data": [1.0
         (SPARSE | {"attr_shape": [4, 2]}, "features have 4 rows for 3 vertices"),
         (SPARSE | {"attr_indices": [0, 5]}, "feature column 5 is out of range for width 2"),
         (SPARSE | {"attr_indices": [0, -5]}, "feature column -5 is out of range"),
+        ({"arc_time": [1.0]}, "arc data 'time' are 1 for 3 arcs"),
+        ({"arc_time": [1.0, np.inf, 0.0]}, "arc data 'time' hold inf"),
+        ({"arc_kind": [1, -1, 0]}, "arc data 'kind' hold -1"),
+        ({"arc_kind": ["a", "b", "c"]}, "arc_kind is <U1. Give plain numbers"),
+        ({"arc_weights": [1, 1, 0]}, "arc data cannot be named 'weights'"),
+        ({"arc_": [1, 1, 0]}, "arc data cannot be named ''"),
+        ({"vertex_age": [1, 1]}, "vertex data 'age' are 2 for 3 vertices"),
         (SPARSE | {"attr_data": [1.0]}, "1 feature values for 2 feature columns"),
         (SPARSE | {"attr_shape": [3, 10**15]}, "GB needed"),
     ],
@@ -119,3 +126,23 @@ def test_an_array_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -
         archive.writestr("indptr.npy", head.getvalue())
     with pytest.raises(UserError, match="announces more than it holds"):
         read_npz(tmp_path / "liar.npz")
+
+
+def test_named_arrays_become_arc_and_vertex_data(put) -> None:
+    """Rows of the file are out-neighbours: arcs 0→2, 0→1, 2→0; the graph's order is by target."""
+    g = read_npz(
+        put(
+            **PLAIN, arc_kind=np.array([7, 8, 9], dtype=np.uint16), arc_x=[[1.0, 2], [3, 4], [5, 6]],
+            vertex_age=np.array([30, 40, 50], dtype=np.int8), vertex_p=np.ones((3, 2), dtype=">f4"),
+        )
+    )  # fmt: skip
+    assert (g.rows.tolist(), g.indices.tolist()) == ([0, 1, 2], [2, 0, 0])
+    assert (g.arc_data["kind"].tolist(), g.arc_data["kind"].dtype) == ([9, 8, 7], torch.int64)
+    assert g.arc_data["x"].tolist() == [[5, 6], [3, 4], [1, 2]]
+    assert (g.vertex_data["age"].tolist(), g.vertex_data["p"].shape) == ([30, 40, 50], (3, 2))
+
+
+def test_an_entry_given_twice_keeps_its_first_data_and_says_so(put) -> None:
+    with pytest.warns(Note, match="1 arcs were given again .* of kind the first is kept"):
+        g = read_npz(put(indptr=[0, 2, 2], indices=[1, 1], arc_kind=[4, 5]))
+    assert g.arc_data["kind"].tolist() == [4]

@@ -72,6 +72,71 @@ def furnish(graph: Graph, features: int, classes: int, rng: np.random.Generator)
     return graph
 
 
+def furnish_arcs(graph: Graph, features: int, types: int, seed: int) -> Graph:
+    """Random arc data: "features" [nnz, features] float32 ~ N(0, 1), "type" [nnz] int64 below `types`.
+
+    They follow from (seed, source, target) and the column, whatever else is in the graph; the two directions
+    of an edge differ.
+
+    >>> g = furnish_arcs(Graph.from_arcs([0, 1], [1, 0]), features=3, types=5, seed=0)
+    >>> g.arc_data["features"].shape, g.arc_data["type"].tolist()
+    (torch.Size([2, 3]), [0, 2])
+    """
+    positive("arc_features", features, least=0)
+    positive("arc_types", types, least=0)
+    if types > _MOST_TYPES:
+        raise UserError(f"arc_types={types} is above {_MOST_TYPES}. Use fewer.")
+    generator(seed)  # refuses a negative one
+    check_fits(graph.num_arcs * (4 * features + 16), f"arc features of width {features}")
+    rows, columns = graph.rows.numpy(), graph.indices.numpy()
+    data = dict(graph.arc_data)
+    if features:
+        wide = np.empty((graph.num_arcs, features), dtype=np.float32)
+        step = max(1, _CHUNK // features)
+        for at in range(0, graph.num_arcs, step):
+            part = slice(at, at + step)
+            wide[part] = _normal(_state(seed, columns[part], rows[part]), features)
+        data["features"] = torch.from_numpy(wide)
+    if types:
+        words = _mixed(_state(seed, columns, rows) + _TYPES)
+        data["type"] = torch.from_numpy(
+            ((words >> np.uint64(32)) * np.uint64(types) >> np.uint64(32)).view(np.int64)
+        )
+    return graph.replace(arc_data=data)
+
+
+_MOST_TYPES = 2**31
+"""Types are drawn from 32 bits."""
+_CHUNK = 1 << 20
+"""Random numbers that are drawn at a time."""
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_TYPES = np.uint64(0xD1B54A32D192ED03)
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """SplitMix64 (Steele, Lea and Flood, 2014): a word of each state; all its bits depend on all of that."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _state(seed: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """[nnz] uint64: where the random numbers of each arc begin."""
+    key = _mixed(np.array([seed % 2**64], dtype=np.uint64) + _STEP)
+    return _mixed(_mixed(key + source.astype(np.uint64) * _STEP) + target.astype(np.uint64) * _STEP)
+
+
+def _normal(state: np.ndarray, width: int) -> np.ndarray:
+    """[nnz, width] ~ N(0, 1), two at a time by Box and Muller."""
+    half = -(-width // 2)
+    steps = (np.arange(1, 2 * half + 1, dtype=np.uint64) * _STEP)[None]
+    words = _mixed(state[:, None] + steps) >> np.uint64(11)
+    u, v = ((words[:, k::2] + 0.5) * 2.0**-53 for k in (0, 1))
+    radius, angle = np.sqrt(-2 * np.log(u)), 2 * np.pi * v
+    both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=2)
+    return both.reshape(len(state), 2 * half)[:, :width]
+
+
 def positive(key: str, value: float, least: float = 1) -> None:
     """Refuse a size below `least`, or without end.
 

@@ -1,8 +1,9 @@
-"""Lines of two or three numbers, as edge lists and Matrix Market have them, by pyarrow's CSV parser."""
+"""Lines of numbers, as edge lists and Matrix Market have them, by pyarrow's CSV parser."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ import pyarrow.csv as pacsv
 from weft.errors import UserError
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+SKIP = "_"
+"""The name of a column that nobody wants."""
+_COLUMN = re.compile(r"CSV column #(\d+)")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%][^\n]*(?:\n|\Z)")
 
 
@@ -24,12 +28,44 @@ def read_columns(data: bytes, path: str | Path, start: int = 0) -> Columns:
     >>> [column.tolist() for column in read_columns(b"# c\\n0 1 0.5\\n2 3 1\\n", "toy")]
     [[0, 2], [1, 3], [0.5, 1.0]]
     """
-    body = _without_comments(data[start:])
-    body, delimiter, columns = _prepare(body, path)
-    first, second, weights = _parse(body, delimiter, columns, data, path, start)
+    found = _read(data, path, start, None)
+    return found["source"], found["target"], _weights(found)
+
+
+def read_named_columns(
+    data: bytes, path: str | Path, names: Sequence[str]
+) -> tuple[Columns, dict[str, np.ndarray]]:
+    """The same of lines with further columns, which have these names; `_` skips one, `weight` is the weight.
+
+    Columns of whole numbers from 0 on come as int64, others as float64.
+
+    >>> ends, more = read_named_columns(b"0 1 9 x 0.5\\n2 3 7 y 1\\n", "toy", ["kind", "_", "time"])
+    >>> {name: column.tolist() for name, column in more.items()}
+    {'kind': [9, 7], 'time': [0.5, 1.0]}
+    """
+    found = _read(data, path, 0, names)
+    columns = found.pop("source"), found.pop("target"), _weights(found)
+    found.pop("weight", None)
+    for name, column in found.items():
+        if column.dtype == np.int64 and column.min(initial=0) < 0:
+            found[name] = column.astype(np.float64)  # whole numbers below 0 are no types
+    return columns, found
+
+
+def _read(data: bytes, path: str | Path, start: int, extra: Sequence[str] | None) -> dict[str, np.ndarray]:
+    body, delimiter, columns = _prepare(_without_comments(data[start:]), path)
+    found = _parse(body, delimiter, columns, extra, data, path, start)
+    first, second = found["source"], found["target"]
     if len(first) and min(first.min(), second.min()) < 0:
-        raise _fault(data, path, start)
-    return first, second, weights
+        raise _fault(data, path, start, extra)
+    return found
+
+
+def _weights(found: dict[str, np.ndarray]) -> np.ndarray | None:
+    if "weight" not in found:
+        return None
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
+        return found["weight"].astype(np.float32)
 
 
 def leading_comments(data: bytes) -> bytes:
@@ -71,32 +107,42 @@ def _prepare(body: bytes, path: str | Path) -> tuple[bytes, str, int]:
     return body, delimiter, len(line.split())
 
 
-def _parse(body: bytes, delimiter: str, columns: int, data: bytes, path: str | Path, start: int) -> Columns:
+def _parse(
+    body: bytes, delimiter: str, columns: int, extra: Sequence[str] | None, data: bytes, path: str | Path,
+    start: int,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The columns by name; those that nobody named are not converted."""
+    names = ["source", "target", *(["weight"][: columns - 2] if extra is None else extra)]
     if not body.strip():
-        none = np.zeros(0, dtype=np.int64)
-        return none, none, None
-    if columns not in (2, 3):
-        raise _fault(data, path, start)
-    names = ["source", "target", "weight"][:columns]
-    kinds = {"source": pa.int64(), "target": pa.int64(), "weight": pa.float64()}
-    try:
-        table = pacsv.read_csv(
-            pa.py_buffer(body),
-            read_options=pacsv.ReadOptions(column_names=names, block_size=1 << 23),
-            parse_options=pacsv.ParseOptions(delimiter=delimiter, quote_char=False),
-            convert_options=pacsv.ConvertOptions(
-                column_types={name: kinds[name] for name in names}, null_values=[], strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        raise _fault(data, path, start, str(error)) from None
-    arrays = [table[name].to_numpy() for name in names]
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
-        weights = arrays[2].astype(np.float32) if columns == 3 else None
-    return arrays[0], arrays[1], weights
+        return {name: np.zeros(0, dtype=np.int64) for name in names if name != SKIP}
+    if columns != len(names):
+        raise _fault(data, path, start, extra)
+    wanted = [name for name in names if name != SKIP]
+    kinds = dict.fromkeys(wanted, pa.int64()) | {"weight": pa.float64()}
+    unique = [f"{SKIP}{at}" if name == SKIP else name for at, name in enumerate(names)]
+    while True:
+        try:
+            table = pacsv.read_csv(
+                pa.py_buffer(body),
+                read_options=pacsv.ReadOptions(column_names=unique, block_size=1 << 23),
+                parse_options=pacsv.ParseOptions(delimiter=delimiter, quote_char=False),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=kinds, include_columns=wanted, null_values=[], strings_can_be_null=False
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            odd = _COLUMN.search(str(error))
+            name = unique[int(odd[1])] if odd and int(odd[1]) < len(unique) else ""
+            if kinds.get(name) != pa.int64() or name in ("source", "target"):
+                raise _fault(data, path, start, extra, str(error)) from None
+            kinds[name] = pa.float64()  # not all of it is whole
+            continue
+        return {name: table[name].to_numpy() for name in wanted}
 
 
-def _fault(data: bytes, path: str | Path, start: int, otherwise: str = "") -> UserError:
+def _fault(
+    data: bytes, path: str | Path, start: int, extra: Sequence[str] | None, otherwise: str = ""
+) -> UserError:
     """The error for the first line that is no arc. Slow and careful: it runs once, on the way out."""
     seen_arc = False
     expected = 0
@@ -113,24 +159,38 @@ def _fault(data: bytes, path: str | Path, start: int, otherwise: str = "") -> Us
         if not seen_arc:
             expected, seen_arc = len(words), True
         where = f"{path}, line {number}"
-        if len(words) not in (2, 3) or len(words) != expected:
-            need = (
-                "source, target and perhaps a weight" if len(words) not in (2, 3) else f"{expected}, as above"
-            )
-            return UserError(f"{where}: {len(words)} columns in {_show(text)}. Give {need}.")
-        for word in words[:2]:
-            if not re.fullmatch(rb"-?\d+", word):
-                return UserError(
-                    f"{where}: id {_show(word)} is not a whole number. Number the vertices from 0."
-                )
-            if word.startswith(b"-"):
-                return UserError(f"{where}: id {_show(word)} is negative. Number the vertices from 0.")
-            if len(word) > 19 or int(word) >= 2**63:
-                return UserError(f"{where}: id {_show(word)} does not fit into 63 bits. Use smaller ids.")
-        if len(words) == 3 and not _is_number(words[2]):
-            return UserError(f"{where}: weight {_show(words[2])} is not a number. Correct it.")
+        if remedy := _wrong_count(len(words), expected, extra):
+            return UserError(f"{where}: {len(words)} columns in {_show(text)}. {remedy}")
+        if wrong := _wrong_word(words, ["weight"] if extra is None else extra):
+            return UserError(f"{where}: {wrong}")
     detail = " ".join(otherwise.split())[:120]
     return UserError(f"{path} is not an edge list ({detail}). Give source and target, one arc a line.")
+
+
+def _wrong_count(count: int, expected: int, extra: Sequence[str] | None) -> str:
+    """What to do where a line has another number of columns than it should; empty where it has not."""
+    if extra is not None:
+        told = ", ".join(["source", "target", *extra])
+        return "" if count == 2 + len(extra) else f"Give {2 + len(extra)}: {told}."
+    if count not in (2, 3):
+        more = ", or name the others: --arc-columns weight,time" if count > 3 else ""
+        return f"Give source, target and perhaps a weight{more}."
+    return "" if count == expected else f"Give {expected}, as above."
+
+
+def _wrong_word(words: list[bytes], extra: Sequence[str]) -> str:
+    """What is wrong with an arc's columns; empty where nothing is."""
+    for word in words[:2]:
+        if not re.fullmatch(rb"-?\d+", word):
+            return f"id {_show(word)} is not a whole number. Number the vertices from 0."
+        if word.startswith(b"-"):
+            return f"id {_show(word)} is negative. Number the vertices from 0."
+        if len(word) > 19 or int(word) >= 2**63:
+            return f"id {_show(word)} does not fit into 63 bits. Use smaller ids."
+    for name, word in zip(extra, words[2:], strict=False):
+        if name != SKIP and not _is_number(word):
+            return f"{name} {_show(word)} is not a number. Correct it."
+    return ""
 
 
 def _words(line: bytes) -> list[bytes]:

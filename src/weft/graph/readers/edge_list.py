@@ -1,24 +1,32 @@
-"""Edge lists: one arc a line, `source target [weight]`."""
+"""Edge lists: one arc a line, `source target [weight]`, or with columns that the user names."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from weft.errors import UserError
+from weft.graph.arrays import check_name
 from weft.graph.graph import Graph
 from weft.graph.guard import about, check_fits
-from weft.graph.readers.columns import leading_comments, read_columns
+from weft.graph.readers.columns import SKIP, leading_comments, read_columns, read_named_columns
 from weft.graph.readers.files import read_bytes, stem
+from weft.graph.readers.merged import note_merged
 
 _HEAD_NODES = re.compile(rb"(?mi)^[#%].*?\bNodes:\s*(\d{1,18})\b")
 _HEAD_UNDIRECTED = re.compile(rb"(?mi)^[#%]\s*undirected graph\b")
 
 
-def read_edge_list(path: str | Path, undirected: bool | None = None, num_nodes: int | None = None) -> Graph:
+def read_edge_list(
+    path: str | Path,
+    undirected: bool | None = None,
+    num_nodes: int | None = None,
+    arc_columns: Sequence[str] | None = None,
+) -> Graph:
     """The graph of an edge list: .txt, .tsv or .csv, perhaps gzip.
 
         source<sep>target[<sep>weight]      sep: tab, spaces or comma; '#' and '%' begin a comment line
@@ -27,6 +35,10 @@ def read_edge_list(path: str | Path, undirected: bool | None = None, num_nodes: 
     `undirected` both directions are stored; None asks the comments, as SNAP writes "# Undirected graph".
     Ids that do not fill 0..n-1 are compacted in ascending order and kept in `Graph.ids`; where `num_nodes` or
     a comment "# Nodes: n" says that n is larger than every id, ids stay, and vertices without arcs count.
+
+    `arc_columns` names all columns after the two ids: they become arc data, whole numbers from 0 on as int64,
+    others as float64; `weight` gives the weights, `_` skips a column. Of an arc given twice the first line's
+    data are kept, and a warning says how many there were.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +52,11 @@ def read_edge_list(path: str | Path, undirected: bool | None = None, num_nodes: 
     head = leading_comments(data)
     if undirected is None:
         undirected = bool(_HEAD_UNDIRECTED.search(head))
-    source, target, weights = read_columns(data, path)
+    carried: dict[str, np.ndarray] = {}
+    if arc_columns is None:
+        source, target, weights = read_columns(data, path)
+    else:
+        (source, target, weights), carried = read_named_columns(data, path, _checked(arc_columns))
 
     said = _HEAD_NODES.search(head)
     top = int(max(source.max(initial=-1), target.max(initial=-1)))
@@ -56,8 +72,33 @@ def read_edge_list(path: str | Path, undirected: bool | None = None, num_nodes: 
     check_fits(8 * (n + 1), f"{path}: {n} vertices")
     kept = None if ids is None else torch.from_numpy(ids)
     with about(path):
-        graph = Graph.from_arcs(source, target, n, weights, ids=kept, name=stem(path))
+        graph = Graph.from_arcs(source, target, n, weights, carried, ids=kept, name=stem(path))
+    note_merged(path, len(source), graph)
     return graph.symmetrised() if undirected else graph
+
+
+def parse_columns(text: str) -> list[str]:
+    """The names of columns as people write them.
+
+    >>> parse_columns("weight, time,_")
+    ['weight', 'time', '_']
+    """
+    return _checked([name.strip() for name in text.split(",")])
+
+
+def _checked(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name in (SKIP, "weight"):
+            continue
+        if name in ("source", "target"):
+            raise UserError(
+                f"arc column {name!r} stands before the named ones: name those after the two ids."
+            )
+        check_name(name, "arc")
+    twice = [name for name in names if name != SKIP and list(names).count(name) > 1]
+    if twice:
+        raise UserError(f"arc column {twice[0]!r} is named twice. Use another name, or _ to skip a column.")
+    return list(names)
 
 
 def _compact(

@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from weft.errors import UserError
+from weft.graph.arrays import Of, key_of, named
 from weft.graph.graph import MASKS, Graph
 from weft.graph.guard import about, check_fits
 from weft.graph.readers.files import DAMAGED, PARSING, existing_file, stem
+from weft.graph.readers.merged import note_merged
 from weft.graph.rows import check_index_pointer
 
 
@@ -24,6 +26,8 @@ def read_npz(path: str | Path) -> Graph:
         adj_indptr, adj_indices, [adj_data], [shape], [labels], [attr_indptr, attr_indices, attr_data and
                                                                  attr_shape: features as CSR]
         indptr, indices, [data], [shape], [labels], [features], [train_mask, val_mask, test_mask]
+
+    In both, arc_NAME [nnz] or [nnz, d] (in the order of the indices) is arc data, vertex_NAME vertex data.
 
     Entry (i, j) of the matrix is the arc i → j, as scipy's csgraph and PyG read it; so the file's rows are
     out-neighbours, and its columns become the graph's rows, the in-neighbours. Arcs stay as stored:
@@ -54,8 +58,16 @@ def read_npz(path: str | Path) -> Graph:
     with about(path):
         check_index_pointer(torch.from_numpy(indptr), len(indices))
         source = np.repeat(np.arange(n), np.diff(indptr))
-        graph = Graph.from_arcs(source, indices, n, arrays.get(prefix + "data"), name=stem(path))
-        return graph.replace(**_belongings(arrays, n, path))
+        carried = _named(arrays, "arc", path)
+        graph = Graph.from_arcs(source, indices, n, arrays.get(prefix + "data"), carried, name=stem(path))
+        graph = graph.replace(**_belongings(arrays, n, path), vertex_data=_named(arrays, "vertex", path))
+    note_merged(path, len(indices), graph)
+    return graph
+
+
+def _named(arrays: dict[str, np.ndarray], of: Of, path: str | Path) -> dict[str, torch.Tensor]:
+    keys = {name: key_of(of, name) for name in named(arrays, of)}
+    return {name: torch.from_numpy(_numbers(arrays, key, path)) for name, key in keys.items()}
 
 
 def _belongings(arrays: dict[str, np.ndarray], n: int, path: str | Path) -> dict[str, Any]:

@@ -1,0 +1,121 @@
+"""A layer that reads what arcs carry: the same on every grid, in batches, over parts, by columns."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from weft.comm import run_ranks
+from weft.errors import UserError
+from weft.graph import Graph, open_store, write_store
+from weft.kernels import linear
+from weft.nn import MODELS, Layer, register
+from weft.train import Trainer
+from weft.train.config import BatchConfig, RunConfig
+
+from .graphs import small
+from .sampled_ranks import WAYS, compare, observe, settings
+
+HOWS = ("none", "loops", "gcn")
+
+
+class Gated(Layer):
+    """y_i = Σ_j a_ij g_ij h_j W, the gate g of an arc made of its features and its type."""
+
+    cut = ("weight",)
+    data = ("features", "type")
+    scaled = True
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(inputs, outputs)))
+
+    def partial(self, A: Any, h: Tensor) -> Tensor:
+        blocks = A.plan.blocks()
+        x, kind = (torch.cat([a.data[name] for a in blocks]) for name in self.data)
+        gate = 1 + 0.5 * x.sum(1, keepdim=True) + 0.25 * kind[:, None]
+        return A.entries.weigh(A.entries.values(h.dtype) * gate, linear(h, self.weight))
+
+
+@pytest.fixture(autouse=True)
+def models():
+    for how in HOWS:
+        name = f"gated_{how}"
+        register(name, lambda config, own, w, how=how: ([Gated(a, b) for a, b in pairwise(w)], how))
+        WAYS[how] = {"model.name": name}
+    yield
+    for how in HOWS:
+        del MODELS[f"gated_{how}"], WAYS[how]
+
+
+def carrying() -> Graph:
+    graph = small()
+    g = torch.Generator().manual_seed(4)
+    arcs = graph.num_arcs
+    return graph.replace(
+        arc_data={
+            "features": torch.randn(arcs, 3, generator=g), "type": torch.randint(3, (arcs,), generator=g),
+            "unread": torch.ones(arcs),
+        }
+    )  # fmt: skip
+
+
+def whole(how: str) -> RunConfig:
+    made = settings(how)
+    made.batch = BatchConfig()
+    return made
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_full_neighbourhoods_in_one_batch_are_full_batch_training(how):
+    made = settings(how, batch__fanouts="all,all", batch__batch_size=10**6, model__dropout=0.0)
+    ours, full = Trainer(carrying(), made), whole(how)
+    full.model.dropout = 0.0
+    truth = Trainer(carrying(), full)
+    assert set(truth.A.plan.matrix(0).data) == {"features", "type"}
+    for epoch in (1, 2, 3):
+        assert ours.step(epoch) == pytest.approx(truth.step(epoch), rel=1e-9)
+
+
+def losses(comm: Any, source: Graph | str, made: RunConfig) -> list[float]:
+    trainer = Trainer(open_store(source, verify=False) if isinstance(source, str) else source, made, comm)
+    return [trainer.step(epoch) for epoch in (1, 2)]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("strategy", ["1d", "halo", "2d", "3d"])
+def test_every_grid_gives_what_one_rank_gives(tmp_path, how, strategy):
+    made = whole(how)
+    alone = losses(None, carrying(), made)
+    made.parallel.strategy = strategy
+    store = str(write_store(carrying(), tmp_path / "g.weft"))
+    for ours in run_ranks(losses, 8 if strategy == "3d" else 4, "threads", store, made):
+        assert ours == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("feed", ["pull", "push-pull"])
+def test_batches_over_parts_give_what_one_process_gives_in_the_words_foretold(tmp_path, how, feed):
+    store = str(write_store(carrying(), tmp_path / "g.weft"))
+    alone = observe(None, carrying(), settings(how))
+    for budget in ("30KB", "10MB"):
+        made = settings(how, batch__feed=feed, batch__memory_budget=budget)
+        for ours in run_ranks(observe, 4, "threads", store, made):
+            compare(ours, alone, (how, feed, budget))
+            parts = ours["facts"]["copies"]["arcs"]
+            assert (parts < 4) == (budget == "30KB")
+            carried = {phase for phase in ours["words"] if phase.startswith("arc")}
+            assert carried == ({"arc data", "arc types"} if parts < 4 else set())
+            if parts < 4:
+                assert ours["words"]["arc data"] == 3 * ours["words"]["arc types"]
+                assert ours["bytes"] >= 8 * ours["words"]["arc types"]
+            assert ours["held"] <= (30_000 if parts < 4 else 10**7)
+
+
+def test_a_model_that_reads_what_the_graph_lacks_is_refused_by_name():
+    with pytest.raises(UserError, match="the arcs of small carry no 'features'; what they carry: none"):
+        Trainer(small(), whole("none"))
