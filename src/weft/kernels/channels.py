@@ -178,7 +178,9 @@ def channel_sum(
         return dry.blank(rows, width, dtype=ch.column.dtype) if out is None else dry.written(out)
     out = ch.column.new_zeros(rows, width) if out is None else out
     for some, i, j, z in ch.tiles(a):
-        out.index_add_(0, i, z.relu() if kind == "relu" else z.sigmoid() * _values(ch, some, j, x, value_weight))
+        out.index_add_(
+            0, i, z.relu() if kind == "relu" else z.sigmoid() * _values(ch, some, j, x, value_weight)
+        )
     return out
 
 

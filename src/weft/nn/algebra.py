@@ -14,6 +14,7 @@ through them, and then nothing per entry is kept either; `A.explain()` says whic
     H = tall(h)      h [n, w], or [n, heads · w] with heads=…: what stands in H @ H.T
     rep(u)           u [n] or [n, heads]: the matrix whose columns all are u;  rep(u).T: whose rows all are u
     outer(u, v)      rep(u) * rep(v).T
+    arcs(e)          e [arcs, heads]: numbers that A's entries have already, such as A.entries.project("features", w)
     + - * / **, and torch's elementwise functions (torch.exp, F.leaky_relu, …), entry by entry
 """
 
@@ -31,10 +32,10 @@ from ..errors import unknown
 from ..kernels import CSR, Stream, norms
 from .adjacency import Adjacency
 from .fused import recognise
-from .nodes import Apply, Dot, Drop, Entries, Rep, Softmax, numbers_at
+from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, numbers_at
 
 __all__ = [
-    "Sampled", "Tall", "Virtual", "aggregate", "dropout", "exp", "leaky_relu", "outer", "rep", "softmax",
+    "Sampled", "Tall", "Virtual", "aggregate", "arcs", "dropout", "exp", "leaky_relu", "outer", "rep", "softmax",
     "sum", "tall",
 ]  # fmt: skip
 
@@ -199,6 +200,8 @@ def _transposed(node: Any) -> Any:
         return Rep(node.x, "column" if node.side == "row" else "row")
     if isinstance(node, Dot):
         return Dot(node.y, node.x, node.heads)
+    if isinstance(node, Given):
+        raise TypeError("numbers per arc have no transpose: there may be no arc the other way.")
     if isinstance(node, Apply):
         return Apply(node.name, node.function, tuple(_transposed(a) for a in node.args), node.options)
     return node
@@ -209,6 +212,8 @@ def _describe(node: Any) -> str:
         return "rep(u)" if node.side == "row" else "rep(u).T"
     if isinstance(node, Dot):
         return "X @ Y.T"
+    if isinstance(node, Given):
+        return "arcs(e)"
     if isinstance(node, Apply):
         return f"{node.name}({', '.join(_describe(a) for a in node.args)})"
     if isinstance(node, Softmax | Drop):
@@ -366,6 +371,17 @@ def outer(u: Tensor, v: Tensor) -> Virtual:
     Virtual(mul(rep(u), rep(u).T))
     """
     return rep(u) * rep(v).T
+
+
+def arcs(e: Tensor) -> Virtual:
+    """The matrix whose entries where A has some are e [arcs, heads]; elsewhere nobody looks.
+
+    >>> arcs(torch.ones(5, 1))
+    Virtual(arcs(e))
+    """
+    if e.dim() != 2:
+        raise ValueError(f"arcs takes [arcs, heads], not {tuple(e.shape)}")
+    return Virtual(Given(e))
 
 
 def leaky_relu(x: Any, slope: float = 0.2) -> Any:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..kernels import Stream, add_linear_, linear
 from .adjacency import Adjacency
-from .attention import check_heads
+from .attention import FEATURES, check_heads
 from .layer import Layer, add_, bias_of, weight_of
 
-FEATURES, KIND = "features", "type"
-"""The names under which arcs carry their features and their kind."""
+KIND = "type"
+"""The name under which arcs carry their kind."""
 
 
 def _dropped(p: float, stream: Stream | None) -> tuple[float, Stream] | None:

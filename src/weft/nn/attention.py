@@ -8,8 +8,11 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..kernels import add_bias, linear, linear_pair
 from .adjacency import Adjacency
-from .algebra import dropout, leaky_relu, outer, rep, softmax, tall
+from .algebra import arcs, dropout, leaky_relu, outer, rep, softmax, tall
 from .layer import Layer, add_, bias_of, weight_of
+
+FEATURES = "features"
+"""The name under which arcs carry their features."""
 
 
 class VALayer(Layer):
@@ -82,6 +85,9 @@ class GATLayer(Layer):
         attend_column   [heads, out]        a₂, for its neighbour
         h'              [n, heads · out], or with `average` the mean of the heads, [n, out]
 
+    Where arcs carry features f_ij [t], a number of theirs is added to the sum: ⟨f_ij W_e, a₃⟩, made as f_ij times
+    W_e a₃ [t, heads].
+
     The scores are not linear in h: their two sides, which are, are synced before the LeakyReLU. That is
     `heads` numbers a vertex; z itself may stay partial until the sum over neighbours.
 
@@ -104,19 +110,27 @@ class GATLayer(Layer):
         average: bool = False,
         slope: float = 0.2,
         drop: float = 0.0,
+        arcs: int = 0,
     ):
         super().__init__()
         self.width = check_heads(outputs, heads, average)
         self.heads, self.average, self.slope, self.drop = heads, average, slope, drop
         self.weight = weight_of(inputs, heads * self.width)
         self.attend_row, self.attend_column = weight_of(heads, self.width), weight_of(heads, self.width)
+        self.weight_edge = weight_of(arcs, heads * self.width) if arcs else None
+        self.attend_edge = weight_of(heads, self.width) if arcs else None
+        self.data = (FEATURES,) if arcs else ()
         self.bias = bias_of(outputs, bias)
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         # u = z a₁ in each head is h (W a₁): a thin product with h beside the wide one.
         z, sides = linear_pair(h, self.weight, None, self._folded())
         u, v = A.own(sides[:, : self.heads]), sides[:, self.heads : 2 * self.heads]
-        Psi = softmax(A * leaky_relu(rep(A.sync(u)) + rep(A.sync(v)).T, self.slope))
+        s = rep(A.sync(u)) + rep(A.sync(v)).T
+        if self.weight_edge is not None and self.attend_edge is not None:
+            folded = (self.weight_edge.view(-1, self.heads, self.width) * self.attend_edge).sum(2)
+            s = s + arcs(A.entries.project(FEATURES, folded))
+        Psi = softmax(A * leaky_relu(s, self.slope))
         out = dropout(Psi, self.drop, self.stream) @ z
         if self.average and self.heads > 1:
             out = out.view(out.shape[0], self.heads, self.width).mean(1)

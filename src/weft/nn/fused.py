@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .adjacency import Adjacency
-from .nodes import Apply, Dot, Drop, Entries, Rep, Softmax, is_entry
+from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, is_entry
 
 
 @dataclass
@@ -103,13 +103,25 @@ def _additive(A: Adjacency, node: Any, x: Tensor, softmax: bool, drop: Any) -> T
         slope, node = names.get("negative_slope", 0.01), names["input"]
         if not isinstance(slope, float | int) or slope < 0:
             return f"a slope of {slope}; the kernels know numbers from 0"
-    if not (isinstance(node, Apply) and node.name == "add" and not node.options and len(node.args) == 2):
-        return "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T)"
-    sides = {a.side: a.x for a in node.args if isinstance(a, Rep)}
+    terms = _terms(node)
+    sides = {a.side: a.x for a in terms if isinstance(a, Rep)}
+    given = [a.e for a in terms if isinstance(a, Given)]
+    if len(terms) < 2 or len(sides) + len(given) != len(terms) or len(given) > 1:
+        return "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T + arcs(e))"
     if len(sides) != 2:
         return "the sum is not one of rep(u) and rep(v).T"
-    heads = max(u.shape[1] for u in sides.values())
-    if any(u.shape[1] not in (1, heads) for u in sides.values()) or x.shape[1] % heads:
+    heads = max(u.shape[1] for u in [*sides.values(), *given])
+    if any(u.shape[1] not in (1, heads) for u in [*sides.values(), *given]) or x.shape[1] % heads:
         return f"{heads} heads do not fit the sides or the {x.shape[1]} columns of X"
     row, column = (sides[side].to(x.dtype).expand(-1, heads) for side in ("row", "column"))
-    return A.attend(row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop)
+    bias = given[0].to(x.dtype).expand(-1, heads) if given else None
+    return A.attend(
+        row, column, x, kind="additive", heads=heads, slope=slope, softmax=softmax, drop=drop, bias=bias
+    )
+
+
+def _terms(node: Any) -> list[Any]:
+    """The summands of a sum."""
+    if isinstance(node, Apply) and node.name == "add" and not node.options and len(node.args) == 2:
+        return [*_terms(node.args[0]), *_terms(node.args[1])]
+    return [node]

@@ -48,6 +48,13 @@ class Entries:
 
 
 @dataclass(eq=False, frozen=True)
+class Given:
+    """Numbers that A's entries have already, [arcs, heads]."""
+
+    e: Tensor
+
+
+@dataclass(eq=False, frozen=True)
 class Softmax:
     of: Any
 
@@ -60,7 +67,7 @@ class Drop:
 
 
 def is_entry(x: object) -> bool:
-    return isinstance(x, Rep | Dot | Apply | Entries | Softmax | Drop)
+    return isinstance(x, Rep | Dot | Apply | Entries | Given | Softmax | Drop)
 
 
 def numbers_at(A: Adjacency, node: Any, known: dict[Any, Any]) -> Tensor:
@@ -88,6 +95,8 @@ def _compute(A: Adjacency, node: Any, known: dict[Any, Any]) -> Any:
         return A.entries.spread(x, node.side)
     if isinstance(node, Dot):
         return A.entries.dots(A.own(node.x), node.y, node.heads)
+    if isinstance(node, Given):
+        return node.e
     if isinstance(node, Entries):
         return 1.0 if A.entries.plain else A.entries.values()
     if isinstance(node, Softmax):

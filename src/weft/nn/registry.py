@@ -14,6 +14,7 @@ from torch import nn
 
 from ..errors import NoSetting, UserError, unknown, unread
 from ..graph.guard import check_fits
+from .arcs import GatedLayer, GATv2Layer, GINELayer, PNALayer, RGCNLayer, TransformerLayer
 from .attention import AGNNLayer, GATLayer, VALayer
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import Model
@@ -36,7 +37,8 @@ class ModelConfig:
     """
 
     name: str = "gcn"
-    """The model: gcn, sage, gin, sgc, or with attention gat, agnn, va."""
+    """The model: gcn, sage, gin, sgc; with attention gat, gatv2, transformer, agnn, va; over arcs that carry data
+    gine, resgated, pna, rgcn."""
     layers: int = 2
     """Layers; for sgc the number of propagations, K."""
     hidden: int = 64
@@ -170,6 +172,46 @@ class GATOptions:
     """Slope of the LeakyReLU below 0."""
     attention_dropout: float = 0.0
     """Share of arcs dropped from the attention while training, in [0, 1)."""
+    arc_features: int = 0
+    """Width of the arcs' features; -1: as the graph has them, 0: they are not read."""
+
+
+@dataclass(frozen=True)
+class GATv2Options(GATOptions):
+    arc_features: int = -1
+    """Width of the arcs' features; -1: as the graph has them, 0: they are not read."""
+
+
+@dataclass(frozen=True)
+class TransformerOptions:
+    heads: int = 1
+    """Attention heads of the hidden layers; they share the hidden width, so they must divide it."""
+    output_heads: int = 1
+    """Attention heads of the last layer; they are averaged."""
+    attention_dropout: float = 0.0
+    """Share of arcs dropped from the attention while training, in [0, 1)."""
+    arc_features: int = -1
+    """Width of the arcs' features; -1: as the graph has them, 0: they are not read."""
+
+
+@dataclass(frozen=True)
+class ArcOptions:
+    arc_features: int = -1
+    """Width of the arcs' features; -1: as the graph has them, 0: they are not read."""
+
+
+@dataclass(frozen=True)
+class PNAOptions(ArcOptions):
+    log_degree: float = -1.0
+    """The mean of log(degree + 1) that degrees are compared with; -1: the graph's."""
+
+
+@dataclass(frozen=True)
+class RGCNOptions:
+    relations: int = -1
+    """Kinds of arcs; -1: as many as the graph has."""
+    bases: int = 0
+    """Weights that the relations' weights are mixed of; 0: one for each relation."""
 
 
 @dataclass(frozen=True)
@@ -187,11 +229,38 @@ def _sage(c: ModelConfig, own: SAGEOptions, widths: list[int]) -> tuple[list[nn.
     return _stack(SAGELayer, widths, bias=c.bias, aggregate=own.aggregate), adjacency
 
 
+def _heads(
+    layer: Callable[..., nn.Module], c: ModelConfig, own: Any, widths: list[int], **options: object
+) -> list[nn.Module]:
+    """Layers with heads side by side, the last with heads that are averaged."""
+    options = {"bias": c.bias, "drop": own.attention_dropout, "arcs": max(own.arc_features, 0), **options}
+    hidden = _stack(layer, widths[:-1], heads=own.heads, **options)
+    return [*hidden, layer(widths[-2], widths[-1], heads=own.output_heads, average=True, **options)]
+
+
 def _gat(c: ModelConfig, own: GATOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
-    options: dict[str, Any] = {"bias": c.bias, "slope": own.slope, "drop": own.attention_dropout}
-    layers = _stack(GATLayer, widths[:-1], heads=own.heads, **options)
-    layers.append(GATLayer(widths[-2], widths[-1], heads=own.output_heads, average=True, **options))
-    return layers, "loops"
+    return _heads(GATLayer, c, own, widths, slope=own.slope), "loops"
+
+
+def _gatv2(c: ModelConfig, own: GATv2Options, widths: list[int]) -> tuple[list[nn.Module], str]:
+    return _heads(GATv2Layer, c, own, widths, slope=own.slope), "loops"
+
+
+def _over_arcs(layer: Callable[..., nn.Module]) -> Factory:
+    def make(c: ModelConfig, own: ArcOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+        return _stack(layer, widths, bias=c.bias, arcs=max(own.arc_features, 0)), "none"
+
+    return make
+
+
+def _pna(c: ModelConfig, own: PNAOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    degree = own.log_degree if own.log_degree > 0 else 1.0
+    arcs = max(own.arc_features, 0)
+    return _stack(PNALayer, widths, bias=c.bias, arcs=arcs, log_degree=degree), "none"
+
+
+def _rgcn(c: ModelConfig, own: RGCNOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    return _stack(RGCNLayer, widths, bias=c.bias, relations=own.relations, bases=own.bases), "none"
 
 
 def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
@@ -199,15 +268,32 @@ def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
         raise unknown("aggregation", own.aggregate, ["mean", "max"])
 
 
+def _check_arcs(c: ModelConfig, own: Any) -> None:
+    if own.arc_features < -1:
+        raise UserError(f"arc_features must be at least 0, or -1 for the graph's; not {own.arc_features}.")
+
+
+def _check_rgcn(c: ModelConfig, own: RGCNOptions) -> None:
+    if own.relations < -1 or own.relations == 0:
+        raise UserError(f"relations must be at least 1, or -1 for the graph's; not {own.relations}.")
+    if own.bases < 0:
+        raise UserError(f"bases must be at least 0, not {own.bases}.")
+
+
 def _check_gat(c: ModelConfig, own: GATOptions) -> None:
+    if own.slope < 0:
+        raise UserError(f"slope must be at least 0, not {own.slope}.")
+    _check_heads(c, own)
+
+
+def _check_heads(c: ModelConfig, own: Any) -> None:
+    _check_arcs(c, own)
     _at_least_one(own, "heads", "output_heads")
     if c.layers > 1 and c.hidden % own.heads:
         raise UserError(
             f"{own.heads} heads do not divide a hidden width of {c.hidden}. "
             f"Use --hidden {own.heads * max(c.hidden // own.heads, 1)}."
         )
-    if own.slope < 0:
-        raise UserError(f"slope must be at least 0, not {own.slope}.")
     _shares(own, "attention_dropout")
 
 
@@ -236,6 +322,15 @@ MODELS: dict[str, Entry] = {
         widths=lambda c, inputs, outputs: [inputs, outputs],
     ),
     "gat": Entry(GATOptions, _gat, activation="elu", check=_check_gat),
+    "gatv2": Entry(GATv2Options, _gatv2, activation="elu", check=_check_gat),
+    "transformer": Entry(
+        TransformerOptions, lambda c, own, w: (_heads(TransformerLayer, c, own, w), "none"),
+        check=_check_heads,
+    ),
+    "gine": Entry(ArcOptions, _over_arcs(GINELayer), check=_check_arcs),
+    "resgated": Entry(ArcOptions, _over_arcs(GatedLayer), check=_check_arcs),
+    "pna": Entry(PNAOptions, _pna, check=_check_arcs),
+    "rgcn": Entry(RGCNOptions, _rgcn, check=_check_rgcn),
     "agnn": Entry(
         AttentionOptions,
         lambda c, own, w: (_stack(AGNNLayer, w, bias=c.bias, drop=own.attention_dropout), "loops"),
@@ -270,11 +365,25 @@ def register(name: str, make: Factory, options: type | None = None, **more: Any)
     return entry
 
 
+FROM_GRAPH = ("arc_features", "relations", "log_degree")
+"""Options that are -1 where they shall be the graph's own number."""
+
+
+def open_options(config: ModelConfig) -> list[str]:
+    """Those of `FROM_GRAPH` that the model reads and nobody has set.
+
+    >>> open_options(ModelConfig("pna")), open_options(ModelConfig("gcn"))
+    (['arc_features', 'log_degree'], [])
+    """
+    reading = [name for name in FROM_GRAPH if config.name in readers(name)]
+    return [name for name in reading if getattr(config, name) == -1]
+
+
 def option_defaults(option: str) -> dict[str, Any]:
     """Each model that reads the option, with its default.
 
     >>> option_defaults("attention_dropout")
-    {'gat': 0.0, 'agnn': 0.0, 'va': 0.0}
+    {'gat': 0.0, 'gatv2': 0.0, 'transformer': 0.0, 'agnn': 0.0, 'va': 0.0}
     """
     return {
         name: getattr(entry.defaults(), option)
@@ -287,7 +396,7 @@ def readers(option: str) -> list[str]:
     """The models that read an option; none for what is not an option of a model.
 
     >>> readers("heads"), readers("hidden")
-    (['gat'], [])
+    (['gat', 'gatv2', 'transformer'], [])
     """
     return list(option_defaults(option))
 

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from ..kernels import CSR, row_products
-from ..kernels.channels import Channels, channel_scores, channel_scores_backward
 from ..kernels.attention import (
     Drop,
     Scores,
@@ -37,6 +36,7 @@ from ..kernels.attention import (
     log_sum,
     weigh,
 )  # fmt: skip
+from ..kernels.channels import Channels, channel_scores, channel_scores_backward
 from ..kernels.function import Function
 from ..kernels.sddmm import head_of, sddmm_heads
 from ..memory import empty

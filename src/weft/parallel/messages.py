@@ -37,7 +37,9 @@ def _columns(plan: Plan, weight: Tensor | None, width: int) -> Tensor | None:
     if weight is None:
         return None
     first = plan.feature.first(width)
-    return weight.detach()[:, first : first + plan.feature.columns(width)[plan.feature.comm.rank]].contiguous()
+    return weight.detach()[
+        :, first : first + plan.feature.columns(width)[plan.feature.comm.rank]
+    ].contiguous()
 
 
 def _padded(plan: Plan, grad: Tensor | None, width: int) -> Tensor | None:

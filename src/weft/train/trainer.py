@@ -28,6 +28,7 @@ from ..parallel.assign import assign
 from ..parallel.source import count_arcs
 from .config import RunConfig
 from .encoders import Encoder, Passed, Sampled, Update, Whole, first_learned, foretold
+from .facts import take_facts
 from .gradients import Gradients
 from .optimise import Schedule, optimiser
 from .result import Result, peak_rss_bytes
@@ -70,6 +71,7 @@ class Trainer:
         grid, self.exchange = choose(
             options.strategy, self.comm.size, options.grid, options.replication, options.exchange
         )
+        take_facts(config.model, source, self.comm)
         self.task = TASKS[config.train.task].make(config)
         # The seed alone makes the weights: every rank of every grid starts from the same ones.
         made = self.task.make_model(source) if model is None else model

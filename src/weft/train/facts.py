@@ -1,0 +1,81 @@
+"""What a model takes from the graph where nobody says otherwise: width of the arcs' features, kinds, degrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ..comm import Communicator
+from ..errors import UserError
+from ..graph import Store
+from ..graph.arrays import key_of
+from ..nn.arcs import KIND
+from ..nn.attention import FEATURES
+from ..nn.registry import ModelConfig, open_options
+from ..parallel.source import Source
+
+
+def _slab(source: Source, comm: Communicator) -> tuple[int, int]:
+    """The vertices that this rank looks at."""
+    n = source.num_nodes
+    return n * comm.rank // comm.size, n * (comm.rank + 1) // comm.size
+
+
+def _shape(source: Source, name: str) -> tuple[int, ...] | None:
+    """[arcs, …] of what arcs carry under this name; None: nothing."""
+    if isinstance(source, Store):
+        return source.schema[key_of("arc", name)][1] if name in source.arc_names else None
+    return tuple(source.arc_data[name].shape) if name in source.arc_data else None
+
+
+def _arc_features(source: Source, comm: Communicator) -> int:
+    shape = _shape(source, FEATURES)
+    return 0 if shape is None else shape[1] if len(shape) > 1 else 1
+
+
+def _relations(source: Source, comm: Communicator) -> int:
+    if _shape(source, KIND) is None:
+        raise UserError(f"rgcn reads kinds of arcs, the graph has none. Give it arc data named {KIND}.")
+    first, last = _slab(source, comm)
+    if isinstance(source, Store):
+        kinds = source.rows(first, last, only=(key_of("arc", KIND),)).arc_data[KIND]
+    else:
+        kinds = source.arc_data[KIND][int(source.indptr[first]) : int(source.indptr[last])]
+    own = torch.tensor([float(kinds.max()) if kinds.numel() else -1.0], dtype=torch.float64, device="cpu")
+    return int(comm.all_gather(own, [1] * comm.size, phase="plan").max()) + 1
+
+
+def _log_degree(source: Source, comm: Communicator) -> float:
+    first, last = _slab(source, comm)
+    if isinstance(source, Store):
+        degrees = source.rows(first, last, only=("indptr",)).indptr.diff()
+    else:
+        degrees = source.indptr[first : last + 1].diff()
+    # Counts of each degree are whole numbers: the mean is the same on any number of ranks.
+    most = torch.tensor([int(degrees.max()) if degrees.numel() else 0], device="cpu")
+    most = comm.all_gather(most, [1] * comm.size, phase="plan").max()
+    counts = comm.all_reduce(torch.bincount(degrees, minlength=int(most) + 1).double(), phase="plan")
+    logs = torch.arange(counts.numel(), dtype=torch.float64, device="cpu").add_(1).log_()
+    return max(float((counts * logs).sum() / counts.sum().clamp(min=1)), 1e-12)
+
+
+_FACTS: dict[str, Callable[[Source, Communicator], float]] = {
+    "arc_features": _arc_features,
+    "relations": _relations,
+    "log_degree": _log_degree,
+}
+
+
+def take_facts(config: ModelConfig, source: Source, comm: Communicator) -> None:
+    """Set what the model would take from the graph; every rank calls it.
+
+    >>> from weft.comm.threads import single
+    >>> from weft.graph import karate
+    >>> config = ModelConfig("pna")
+    >>> take_facts(config, karate(), single())
+    >>> config.arc_features, round(config.log_degree, 2)
+    (0, 1.58)
+    """
+    for name in open_options(config):
+        setattr(config, name, _FACTS[name](source, comm))
