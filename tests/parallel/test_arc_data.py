@@ -175,3 +175,21 @@ def test_a_rank_without_rows_has_empty_data():
         return [len(x) for a in A.plan.blocks() for x in a.data.values()]
 
     assert set(run_ranks(work, 3, "threads")[1]) == {0}
+
+
+@pytest.mark.parametrize("loops_there", [True, False])
+def test_loops_are_filled_as_pyg_fills_them_for_attention(loops_there):
+    """GATConv and GATv2Conv: loops are removed, then added with fill_value="mean"."""
+    utils = pytest.importorskip("torch_geometric.utils")
+    graph = carrying() if loops_there else carrying().without_self_loops()
+    assert graph.has_self_loops == loops_there
+    x = graph.arc_data["features"].double()
+    edges, x = utils.remove_self_loops(torch.stack([graph.indices.long(), graph.rows]), x)
+    edges, x = utils.add_self_loops(edges, x, fill_value="mean", num_nodes=N)
+    (A,) = run_ranks(
+        lambda comm: Operator.build(graph, comm, Grid(1), "loops", dtype=torch.float64, data=("features",)), 1
+    )
+    a = A.plan.matrix(0)
+    order = torch.argsort(edges[1] * N + edges[0])
+    assert torch.equal(a.row_of * N + a.indices, (edges[1] * N + edges[0])[order])
+    torch.testing.assert_close(a.data["features"], x[order], rtol=1e-13, atol=1e-14)
