@@ -67,7 +67,8 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
           store(score + k, leaky(load<Vec<V>>(score + k) + load<Vec<V>>(pattern + q), at.slope));
         });
       } else if (channel) {
-        fill_tile(ch, at.weight, at.row + i * at.row_stride, at.column, columns, from + t, n, arcs - from - t, key_width, z);
+        fill_tile(features_of(ch, from + t), ch.inner, at.weight, at.row + i * at.row_stride, at.column, columns, n,
+                  arcs - from - t, key_width, z);
         Dots<V> into(score);
         for (int64_t e = 0; e < n; ++e)
           for (int64_t h = 0; h < H; ++h)
@@ -178,7 +179,7 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
   const int64_t bytes = width * int64_t(sizeof(V)), row_bytes = (wide ? key_width : H) * int64_t(sizeof(V));
   const int64_t tile = tile_of<V>(bytes + (wide ? row_bytes : 0));
   const Channels<V> ch = channels_of(at, at.permutation);
-  const int64_t numbers_of_z = channel ? tile * key_width : 0;
+  const int64_t numbers_of_z = channel ? tile * (key_width + ch.inner) : 0;
   const Heads<V> heads(H, tile);
   // dx and dcolumn may be one buffer, where the keys are the values: then both are added into it.
   const bool together = dcolumn == dx;
@@ -195,6 +196,7 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
     V* pattern = kept + heads.room;
     V* running = pattern + heads.period;
     V* z = running + heads.period;
+    V* room = z + tile * key_width;
     const V* gain = at.gain ? at.gain + j * H : nullptr;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from;
     const V* xj = x + j * width;
@@ -248,7 +250,8 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         });
         add_bias(at, from + begin, at.permutation, n, p);
       } else if (channel) {
-        fill_tile(ch, at.weight, at.column + j * key_width, at.row, rows, from + begin, n, reach, key_width, z);
+        const V* f = features_tile(ch, from + begin, n, reach, room);
+        fill_tile(f, ch.inner, at.weight, at.column + j * key_width, at.row, rows, n, reach, key_width, z);
         Dots<V> into_p(p);
         for (int64_t e = 0; e < n; ++e)
           for (int64_t h = 0; h < H; ++h)

@@ -88,7 +88,8 @@ void channel_scores(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t 
     const V* fixed = ch.row ? ch.row + i * width : nullptr;
     for (int64_t t = 0; t < count; t += tile) {
       const int64_t n = count - t < tile ? count - t : tile;
-      fill_tile(ch, ch.weight, fixed, ch.column, a.indices + from + t, from + t, n, arcs - from - t, width, z);
+      fill_tile(features_of(ch, from + t), ch.inner, ch.weight, fixed, ch.column, a.indices + from + t, n, arcs - from - t,
+                width, z);
       for (int64_t e = 0; e < n; ++e) {
         V* s = out + (from + t + e) * heads;
         for (int64_t h = 0; h < heads; ++h) s[h] = 0;
@@ -107,8 +108,10 @@ void channel_scores_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const
   const int64_t tile = channel_tile<V>(width), arcs = m.rows ? m.indptr[m.rows] : 0;
   const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dmix ? width : 0);
   std::vector<V> sums(size_t(own), V(0));
-  for_groups<V, I>(m, width, tile * (width + heads), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
+  for_groups<V, I>(m, width, tile * (width + heads + ch.inner), own, sums.data(), threads,
+                   [&](int64_t i, V* z, V* partial) {
     V* d = z + tile * width;
+    V* room = d + tile * heads;
     const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
     const V* near = transposed ? ch.column : ch.row;
     const V* far = transposed ? ch.row : ch.column;
@@ -117,14 +120,15 @@ void channel_scores_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const
       for (int64_t c = 0; c < width; ++c) out[c] = 0;
     for (int64_t t = 0; t < count; t += tile) {
       const int64_t n = count - t < tile ? count - t : tile;
-      fill_tile(ch, ch.weight, near ? near + i * width : nullptr, far, m.indices + from + t, from + t, n,
-                arcs - from - t, width, z);
+      const V* f = features_tile(ch, from + t, n, arcs - from - t, room);
+      fill_tile(f, ch.inner, ch.weight, near ? near + i * width : nullptr, far, m.indices + from + t, n, arcs - from - t,
+                width, z);
       for (int64_t e = 0; e < n; ++e)
         copy_head(d + e * heads, ds + (ch.permutation ? ch.permutation[from + t + e] : from + t + e) * heads, heads);
       if (dmix) add_mix(segments, d, heads, slope, n, width, z, partial + weights);
       mixed_backward(segments, d, heads, mix, slope, n, width, z);
       if (out) add_tile(z, n, width, out);
-      if (weights) add_outer(ch, from + t, n, width, z, partial);
+      if (weights) add_outer(f, ch.inner, n, width, z, partial);
     }
   });
   for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
@@ -146,12 +150,12 @@ void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* val
     for (int64_t t = 0; t < count; t += tile) {
       const int64_t n = count - t < tile ? count - t : tile;
       const I* columns = a.indices + from + t;
-      fill_tile(ch, ch.weight, ch.row ? ch.row + i * width : nullptr, ch.column, columns, from + t, n, arcs - from - t,
-                width, z);
+      const V* f = features_of(ch, from + t);
+      fill_tile(f, ch.inner, ch.weight, ch.row ? ch.row + i * width : nullptr, ch.column, columns, n, arcs - from - t, width,
+                z);
       if (gate) {
-        Channels<V> values = ch;
-        values.inner = value_weight ? ch.inner : 0;
-        fill_tile(values, value_weight, static_cast<const V*>(nullptr), x, columns, from + t, n, arcs - from - t, width, v);
+        fill_tile(f, value_weight ? ch.inner : 0, value_weight, static_cast<const V*>(nullptr), x, columns, n,
+                  arcs - from - t, width, v);
         gate_row(z, v, n, width, out);
       } else {
         relu_row(z, n, width, out);
@@ -169,8 +173,9 @@ void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed
   const bool gate = kind == 1;
   const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dvalue_weight ? ch.inner * width : 0);
   std::vector<V> sums(size_t(own), V(0));
-  for_groups<V, I>(m, width, 2 * tile * width, own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
+  for_groups<V, I>(m, width, tile * (2 * width + ch.inner), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
     V* v = z + tile * width;
+    V* room = v + tile * width;
     const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
     const V* near = transposed ? ch.column : ch.row;
     const V* far = transposed ? ch.row : ch.column;
@@ -183,13 +188,11 @@ void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed
     for (int64_t t = 0; t < count; t += tile) {
       const int64_t n = count - t < tile ? count - t : tile, reach = arcs - from - t;
       const I* index = m.indices + from + t;
-      fill_tile(ch, ch.weight, near ? near + i * width : nullptr, far, index, from + t, n, reach, width, z);
-      if (gate) {
-        Channels<V> values = ch;
-        values.inner = value_weight ? ch.inner : 0;
-        fill_tile(values, value_weight, transposed ? x + i * width : nullptr, transposed ? nullptr : x, index, from + t, n,
-                  reach, width, v);
-      }
+      const V* f = features_tile(ch, from + t, n, reach, room);
+      fill_tile(f, ch.inner, ch.weight, near ? near + i * width : nullptr, far, index, n, reach, width, z);
+      if (gate)
+        fill_tile(f, value_weight ? ch.inner : 0, value_weight, transposed ? x + i * width : nullptr,
+                  transposed ? nullptr : x, index, n, reach, width, v);
       for (int64_t e = 0; e < n; ++e) {
         if (transposed && e + kAhead < reach) prefetch(g + int64_t(index[e + kAhead]) * width, width * int64_t(sizeof(V)));
         const V* dy = g + (transposed ? int64_t(index[e]) : i) * width;
@@ -218,8 +221,8 @@ void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed
       }
       if (out) add_tile(z, n, width, out);
       if (out_x) add_tile(v, n, width, out_x);
-      if (weights) add_outer(ch, from + t, n, width, z, partial);
-      if (dvalue_weight) add_outer(ch, from + t, n, width, v, partial + weights);
+      if (weights) add_outer(f, ch.inner, n, width, z, partial);
+      if (dvalue_weight) add_outer(f, ch.inner, n, width, v, partial + weights);
     }
   });
   for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
@@ -237,7 +240,8 @@ void channel_stats(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* square
     for (int64_t t = 0; t < count; t += tile) {
       const int64_t n = count - t < tile ? count - t : tile;
       const I* columns = a.indices + from + t;
-      fill_tile(ch, ch.weight, ch.row ? ch.row + at : nullptr, ch.column, columns, from + t, n, arcs - from - t, width, z);
+      fill_tile(features_of(ch, from + t), ch.inner, ch.weight, ch.row ? ch.row + at : nullptr, ch.column, columns, n,
+                arcs - from - t, width, z);
       int64_t c = 0;
       for (; c + L <= width; c += L) {
         Vec<V> s = load<Vec<V>>(sum + at + c), q = load<Vec<V>>(squares + at + c);
@@ -280,7 +284,8 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
                             int threads) {
   const int64_t tile = channel_tile<V>(width), arcs = t.rows ? t.indptr[t.rows] : 0;
   const int64_t own = dweight ? ch.inner * width : 0;
-  for_groups<V, I>(t, width, tile * width, own, dweight, threads, [&](int64_t j, V* z, V* partial) {
+  for_groups<V, I>(t, width, tile * (width + ch.inner), own, dweight, threads, [&](int64_t j, V* z, V* partial) {
+    V* room = z + tile * width;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from, bytes = width * int64_t(sizeof(V));
     const I me = labels ? labels[j] : I(j);
     V* out = dcolumn + j * width;
@@ -288,7 +293,8 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
     for (int64_t b = 0; b < count; b += tile) {
       const int64_t n = count - b < tile ? count - b : tile, reach = arcs - from - b;
       const I* rows = t.indices + from + b;
-      fill_tile(ch, ch.weight, ch.column + j * width, ch.row, rows, from + b, n, reach, width, z);
+      const V* f = features_tile(ch, from + b, n, reach, room);
+      fill_tile(f, ch.inner, ch.weight, ch.column + j * width, ch.row, rows, n, reach, width, z);
       for (int64_t e = 0; e < n; ++e) {
         if (e + 2 < reach) {
           const int64_t next = int64_t(rows[e + 2]) * width;
@@ -302,7 +308,7 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
                   (arg_least[at + c] == me ? dleast[at + c] : V(0));
       }
       add_tile(z, n, width, out);
-      if (own) add_outer(ch, from + b, n, width, z, partial);
+      if (own) add_outer(f, ch.inner, n, width, z, partial);
     }
   });
 }

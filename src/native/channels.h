@@ -51,10 +51,22 @@ inline const V* features_of(const Channels<V>& ch, int64_t arc) {
   return ch.inner ? ch.features + (ch.permutation ? ch.permutation[arc] : arc) * ch.inner : nullptr;
 }
 
-// z of n arcs from number `from` on, whose far ends are index[0 .. n): [n, width].
+// The features of n arcs from number `from` on, beside each other: where they stand, or copied to `room`.
+template <class V>
+inline const V* features_tile(const Channels<V>& ch, int64_t from, int64_t n, int64_t reach, V* room) {
+  if (!ch.inner || !ch.permutation) return features_of(ch, from);
+  const size_t bytes = size_t(ch.inner) * sizeof(V);
+  for (int64_t e = 0; e < n; ++e) {
+    if (e + 2 * kAhead < reach) prefetch(features_of(ch, from + e + 2 * kAhead), int64_t(bytes));
+    std::memcpy(room + e * ch.inner, features_of(ch, from + e), bytes);
+  }
+  return room;
+}
+
+// z of n arcs whose far ends are index[0 .. n) and whose features are f [n, inner]: [n, width].
 template <class V, class I>
-inline void fill_tile(const Channels<V>& ch, const V* weight, const V* fixed, const V* other, const I* index,
-                      int64_t from, int64_t n, int64_t reach, int64_t width, V* z) {
+inline void fill_tile(const V* f_tile, int64_t inner, const V* weight, const V* fixed, const V* other, const I* index,
+                      int64_t n, int64_t reach, int64_t width, V* z) {
   constexpr int E = 4;
   const int64_t bytes = width * int64_t(sizeof(V));
   const V* base[E];
@@ -64,53 +76,48 @@ inline void fill_tile(const Channels<V>& ch, const V* weight, const V* fixed, co
     const int64_t some = n - e < E ? n - e : E;
     for (int64_t k = 0; k < some; ++k) {
       base[k] = other ? other + int64_t(index[e + k]) * width : nullptr;
-      f[k] = features_of(ch, from + e + k);
-      if (e + k + kAhead < reach) {
-        if (other) prefetch(other + int64_t(index[e + k + kAhead]) * width, bytes);
-        if (ch.inner && ch.permutation) prefetch(features_of(ch, from + e + k + kAhead), ch.inner * int64_t(sizeof(V)));
-      }
+      f[k] = inner ? f_tile + (e + k) * inner : nullptr;
+      if (other && e + k + kAhead < reach) prefetch(other + int64_t(index[e + k + kAhead]) * width, bytes);
     }
-    if (some == E) fill_rows<V, E>(base, fixed, f, weight, ch.inner, width, z + e * width);
+    if (some == E) fill_rows<V, E>(base, fixed, f, weight, inner, width, z + e * width);
     else
-      for (int64_t k = 0; k < some; ++k) fill_rows<V, 1>(base + k, fixed, f + k, weight, ch.inner, width, z + (e + k) * width);
+      for (int64_t k = 0; k < some; ++k) fill_rows<V, 1>(base + k, fixed, f + k, weight, inner, width, z + (e + k) * width);
   }
 }
 
-// dW[t, c] += Σ_e f[e][t] d[e, c] over the arcs of a tile.
+// dW[t, c] += Σ_e f[e, t] d[e, c] over the arcs of a tile.
 template <class V, int T, int N>
-inline void outer_block(const Channels<V>& ch, int64_t from, int64_t n, int64_t width, const V* d, int64_t t, int64_t c,
-                        V* dweight) {
+inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t t, int64_t c, V* dweight) {
   constexpr int L = kLanes<V>;
   Vec<V> sum[T][N];
   for (int s = 0; s < T; ++s)
     for (int k = 0; k < N; ++k) sum[s][k] = load<Vec<V>>(dweight + (t + s) * width + c + k * L);
   for (int64_t e = 0; e < n; ++e) {
-    const V* f = features_of(ch, from + e) + t;
     Vec<V> in[N];
     for (int k = 0; k < N; ++k) in[k] = load<Vec<V>>(d + e * width + c + k * L);
     for (int s = 0; s < T; ++s)
-      for (int k = 0; k < N; ++k) sum[s][k] += f[s] * in[k];
+      for (int k = 0; k < N; ++k) sum[s][k] += f[e * inner + t + s] * in[k];
   }
   for (int s = 0; s < T; ++s)
     for (int k = 0; k < N; ++k) store(dweight + (t + s) * width + c + k * L, sum[s][k]);
 }
 
 template <class V, int T>
-inline void outer_rows(const Channels<V>& ch, int64_t from, int64_t n, int64_t width, const V* d, int64_t t, V* dweight) {
+inline void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t t, V* dweight) {
   constexpr int L = kLanes<V>;
   int64_t c = 0;
-  for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(ch, from, n, width, d, t, c, dweight);
-  for (; c + L <= width; c += L) outer_block<V, T, 1>(ch, from, n, width, d, t, c, dweight);
+  for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(f, inner, n, width, d, t, c, dweight);
+  for (; c + L <= width; c += L) outer_block<V, T, 1>(f, inner, n, width, d, t, c, dweight);
   for (; c < width; ++c)
     for (int64_t e = 0; e < n; ++e)
-      for (int s = 0; s < T; ++s) dweight[(t + s) * width + c] += features_of(ch, from + e)[t + s] * d[e * width + c];
+      for (int s = 0; s < T; ++s) dweight[(t + s) * width + c] += f[e * inner + t + s] * d[e * width + c];
 }
 
 template <class V>
-inline void add_outer(const Channels<V>& ch, int64_t from, int64_t n, int64_t width, const V* d, V* dweight) {
+inline void add_outer(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, V* dweight) {
   int64_t t = 0;
-  for (; t + 4 <= ch.inner; t += 4) outer_rows<V, 4>(ch, from, n, width, d, t, dweight);
-  for (; t < ch.inner; ++t) outer_rows<V, 1>(ch, from, n, width, d, t, dweight);
+  for (; t + 4 <= inner; t += 4) outer_rows<V, 4>(f, inner, n, width, d, t, dweight);
+  for (; t < inner; ++t) outer_rows<V, 1>(f, inner, n, width, d, t, dweight);
 }
 
 // out[c] (+)= Σ_e d[e, c].

@@ -22,7 +22,7 @@ Pairs = list[tuple[Tensor, Tensor]]
 
 
 def arcs(loops: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(edge_index by target, features, kinds): directed, with loops where asked, vertices 3 and N-1 isolated."""
+    """(edge_index by target, features, kinds): directed, loops where asked, vertices 3 and N-1 isolated."""
     generator = torch.Generator().manual_seed(5)
     pairs = torch.randint(0, N * N, (120,), generator=generator)
     pairs = torch.unique(torch.cat([pairs, torch.tensor([0, N + 1, 4 * N + 4])]))
@@ -56,7 +56,9 @@ def linear(ours: Tensor, bias: Tensor | None, theirs: Any) -> Pairs:
 
 
 def gat(layer: GATLayer, conv: Any) -> Pairs:
-    assert layer.weight_edge is not None and layer.attend_edge is not None and layer.bias is not None
+    assert layer.weight_edge is not None
+    assert layer.attend_edge is not None
+    assert layer.bias is not None
     return [
         *linear(layer.weight, None, conv.lin), *linear(layer.weight_edge, None, conv.lin_edge),
         (layer.attend_row, conv.att_dst[0]), (layer.attend_column, conv.att_src[0]),
@@ -65,7 +67,8 @@ def gat(layer: GATLayer, conv: Any) -> Pairs:
 
 
 def gatv2(layer: GATv2Layer, conv: Any) -> Pairs:
-    assert layer.weight_edge is not None and layer.bias is not None
+    assert layer.weight_edge is not None
+    assert layer.bias is not None
     return [
         *linear(layer.weight_source, layer.bias_source, conv.lin_l),
         *linear(layer.weight_target, layer.bias_target, conv.lin_r),
@@ -79,14 +82,16 @@ def transformer(layer: TransformerLayer, conv: Any) -> Pairs:
         *linear(layer.weight_query, layer.bias_query, conv.lin_query),
         *linear(layer.weight_key, layer.bias_key, conv.lin_key),
         *linear(layer.weight_value, layer.bias_value, conv.lin_value),
-        *linear(layer.weight_edge, None, conv.lin_edge), *linear(layer.weight_self, layer.bias, conv.lin_skip),
+        *linear(layer.weight_edge, None, conv.lin_edge),
+        *linear(layer.weight_self, layer.bias, conv.lin_skip),
     ]  # fmt: skip
 
 
 def gine(layer: GINELayer, conv: Any) -> Pairs:
     assert layer.weight_edge is not None
     return [
-        *linear(layer.weight_edge, layer.bias_edge, conv.lin), *linear(layer.weight1, layer.bias1, conv.nn[0]),
+        *linear(layer.weight_edge, layer.bias_edge, conv.lin),
+        *linear(layer.weight1, layer.bias1, conv.nn[0]),
         *linear(layer.weight2, layer.bias2, conv.nn[2]), (layer.epsilon, conv.eps.squeeze()),
     ]  # fmt: skip
 
@@ -123,7 +128,8 @@ def compare(
     seed = torch.randn(want.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     (y * seed).sum().backward()
     (want * seed).sum().backward()
-    assert x1.grad is not None and x2.grad is not None
+    assert x1.grad is not None
+    assert x2.grad is not None
     agree(x1.grad, x2.grad, "dx")
     for k, (ours, theirs) in enumerate(_gradients(layer, conv, pairs)):
         agree(ours, theirs, ("gradient", k))
@@ -138,7 +144,7 @@ def _gradients(layer: Any, conv: Any, pairs: Callable[[Any, Any], Pairs]) -> Pai
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-@pytest.mark.parametrize("heads, average", [(1, False), (3, False), (2, True)])
+@pytest.mark.parametrize(("heads", "average"), [(1, False), (3, False), (2, True)])
 def test_attention_over_arcs_is_pygs(backend: str, heads: int, average: bool) -> None:
     plain, features, kinds = arcs(loops=True)
     looped = with_loops(plain, features)
@@ -173,7 +179,9 @@ def compare_gated(A: Operator, index: Tensor, features: Tensor) -> None:
 
     def pairs(layer: GatedLayer, conv: Any) -> Pairs:
         key, query, value = (m.weight.T for m in (conv.lin_key, conv.lin_query, conv.lin_value))
-        assert layer.gate_edge is not None and layer.value_edge is not None and layer.bias is not None
+        assert layer.gate_edge is not None
+        assert layer.value_edge is not None
+        assert layer.bias is not None
         return [
             (layer.weight_key, key[:IN]), (layer.bias_key, conv.lin_key.bias),
             (layer.weight_query, query[:IN]), (layer.bias_query, conv.lin_query.bias),
@@ -194,7 +202,9 @@ def compare_pna(A: Operator, index: Tensor, features: Tensor) -> None:
     def pairs(layer: PNALayer, conv: Any) -> Pairs:
         pre, post = conv.pre_nns[0][0], conv.post_nns[0][0]
         near = post.weight.T[IN:].view(3, 4 * IN, OUT).transpose(0, 1).reshape(4 * IN, 3 * OUT)
-        assert layer.weight_edge is not None and layer.bias_message is not None and layer.bias is not None
+        assert layer.weight_edge is not None
+        assert layer.bias_message is not None
+        assert layer.bias is not None
         return [
             (layer.weight_target, pre.weight.T[:IN]), (layer.weight_source, pre.weight.T[IN : 2 * IN]),
             (layer.weight_edge, pre.weight.T[2 * IN :]), (layer.bias_message, pre.bias),

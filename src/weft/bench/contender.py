@@ -28,22 +28,47 @@ def weft_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
     return Trainer(graph, config).step
 
 
+def _conv(name: str, graph: Graph, heads: int, last: int) -> Callable[[int, int, int], Any]:
+    """(inputs, outputs, depth) → PyG's layer; arcs' features and kinds as the graph has them."""
+    from torch_geometric import nn
+
+    width = graph.arc_data["features"].shape[1] if "features" in graph.arc_data else None
+    kinds = int(graph.arc_data["type"].max()) + 1 if "type" in graph.arc_data else 0
+    attention = {"gat": nn.GATConv, "gatv2": nn.GATv2Conv, "transformer": nn.TransformerConv}
+    if name in attention:
+        edges = {} if name == "gat" else {"edge_dim": width}  # as weft's gat, which reads them only if told
+        return lambda a, b, depth: (
+            attention[name](a, b, **edges)
+            if depth == last
+            else attention[name](a, b // heads, heads, **edges)
+        )
+    degrees = torch.bincount(graph.indptr.diff())
+    aggregators, scalers = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
+    return {
+        "gcn": lambda a, b, depth: nn.GCNConv(a, b, cached=True),
+        "sage": lambda a, b, depth: nn.SAGEConv(a, b),
+        "gine": lambda a, b, depth: nn.GINEConv(
+            torch.nn.Sequential(torch.nn.Linear(a, b), torch.nn.ReLU(), torch.nn.Linear(b, b)), edge_dim=width
+        ),
+        "resgated": lambda a, b, depth: nn.ResGatedGraphConv(a, b, edge_dim=width),
+        "pna": lambda a, b, depth: nn.PNAConv(a, b, aggregators, scalers, degrees, edge_dim=width),
+        "rgcn": lambda a, b, depth: nn.RGCNConv(a, b, kinds),
+    }[name]
+
+
 def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], object]:
     """PyG at its best: normalisation cached, and the adjacency as CSR where asked."""
-    from torch_geometric.nn import GATConv, GCNConv, SAGEConv
-
-    heads, last = task["heads"], task["layers"] - 1
-    elu = MODELS[task["model"]].activation == "elu"
-    conv = {
-        "gcn": lambda a, b, depth: GCNConv(a, b, cached=True),
-        "sage": lambda a, b, depth: SAGEConv(a, b),
-        "gat": lambda a, b, depth: GATConv(a, b) if depth == last else GATConv(a, b // heads, heads),
-    }[task["model"]]
-    widths = [graph.num_features, *[task["hidden"]] * (task["layers"] - 1), graph.num_classes]
+    name, last = task["model"], task["layers"] - 1
+    elu = MODELS[name].activation == "elu"
+    conv = _conv(name, graph, task["heads"], last)
+    widths = [graph.num_features, *[task["hidden"]] * last, graph.num_classes]
     layers = torch.nn.ModuleList(conv(a, b, depth) for depth, (a, b) in enumerate(pairwise(widths)))
     data = to_pyg(graph)
     x, labels, train = data.x, data.y, data.train_mask
     arcs = data.edge_index
+    more = [data.edge_type] if name == "rgcn" else []
+    if name in ("gatv2", "transformer", "gine", "resgated", "pna") and "edge_attr" in data:
+        more = [data.edge_attr]
     if csr:
         n = graph.num_nodes
         arcs = torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), torch.ones(graph.num_arcs), (n, n))
@@ -53,7 +78,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], o
         optimiser.zero_grad()
         h = x
         for depth, layer in enumerate(layers):
-            h = layer(h, arcs)
+            h = layer(h, arcs, *more)
             if depth < len(layers) - 1:
                 h = F.dropout(F.elu(h) if elu else h.relu(), task["dropout"])
         F.cross_entropy(h[train], labels[train]).backward()

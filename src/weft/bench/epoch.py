@@ -16,8 +16,10 @@ from ..graph import load, write_store
 
 CONTENDERS = ("weft", "pyg-csr", "pyg-edges")
 """weft; PyG's layers on a torch CSR adjacency; PyG's layers on `edge_index`."""
-_NO_CSR = {"gat": "GATConv"}
-"""Layers of PyG that want `edge_index`."""
+MODELS = ("gcn", "sage", "gat", "gatv2", "transformer", "gine", "resgated", "pna", "rgcn")
+"""Models that both have; arc features and kinds are those that the graph brings."""
+_CSR = ("gcn", "sage")
+"""Those whose layer in PyG takes a CSR matrix; the others want `edge_index`."""
 
 
 def check_contenders(model: str, against: list[str]) -> None:
@@ -25,10 +27,10 @@ def check_contenders(model: str, against: list[str]) -> None:
     for name in against:
         if name not in CONTENDERS[1:]:
             raise unknown("contender", name, ["pyg", *CONTENDERS[1:]])
-    if model not in ("gcn", "sage", "gat"):
-        raise unknown("model for this benchmark", model, ["gcn", "sage", "gat"])
-    if model in _NO_CSR and "pyg-csr" in against:
-        raise UserError(f"PyG's {_NO_CSR[model]} takes no CSR matrix. Use --against pyg-edges.")
+    if model not in MODELS:
+        raise unknown("model for this benchmark", model, list(MODELS))
+    if model not in _CSR and "pyg-csr" in against:
+        raise UserError(f"PyG's layer of {model} takes no CSR matrix. Use --against pyg-edges.")
 
 
 def bench_epoch(

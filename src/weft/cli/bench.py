@@ -92,7 +92,12 @@ def _epoch(arguments: Sequence[str]) -> int:
                     "  weft bench epoch --against pyg\n"
                     "  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=graph, help=f"with labels ({graph})")
-    parser.add_argument("--model", default="gcn", metavar="TEXT", help="gcn, sage or gat (gcn)")
+    parser.add_argument(
+        "--model",
+        default="gcn",
+        metavar="TEXT",
+        help="gcn, sage, gat; gatv2, transformer, gine, resgated, pna, rgcn (gcn)",
+    )
     parser.add_argument("--dropout", default="0", metavar="X", help="(0)")
     numbers = {
         "layers": "(3)", "hidden": "(128)", "heads": "of gat's hidden layers (1)", "threads": "(2)",

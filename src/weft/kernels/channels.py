@@ -299,7 +299,7 @@ def channel_stats_backward(
     a: CSR, ch: Channels, grads: tuple[Tensor, ...], args: tuple[Tensor, Tensor], labels: Tensor | None,
     weights: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """(dcolumn, dweight) given the gradients of Σ z, Σ z², max and min; `labels`: the winners' name of column j."""
+    """(dcolumn, dweight) of the gradients of Σ z, Σ z², max, min; `labels`: what winners call column j."""
     t, width = a.T, ch.width
     dweight = torch.zeros_like(ch.weight) if weights and ch.weight is not None else None
     if ch.served(a, *grads, *args, labels):

@@ -14,7 +14,7 @@ through them, and then nothing per entry is kept either; `A.explain()` says whic
     H = tall(h)      h [n, w], or [n, heads · w] with heads=…: what stands in H @ H.T
     rep(u)           u [n] or [n, heads]: the matrix whose columns all are u;  rep(u).T: whose rows all are u
     outer(u, v)      rep(u) * rep(v).T
-    arcs(e)          e [arcs, heads]: numbers that A's entries have already, such as A.entries.project("features", w)
+    arcs(e)          e [arcs, heads]: numbers at A's entries, such as A.entries.project("features", w)
     + - * / **, and torch's elementwise functions (torch.exp, F.leaky_relu, …), entry by entry
 """
 
@@ -35,8 +35,8 @@ from .fused import recognise
 from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, numbers_at
 
 __all__ = [
-    "Sampled", "Tall", "Virtual", "aggregate", "arcs", "dropout", "exp", "leaky_relu", "outer", "rep", "softmax",
-    "sum", "tall",
+    "Sampled", "Tall", "Virtual", "aggregate", "arcs", "dropout", "exp", "leaky_relu", "outer", "rep",
+    "softmax", "sum", "tall",
 ]  # fmt: skip
 
 _ELEMENTWISE = frozenset(

@@ -72,7 +72,7 @@ class GATv2Layer(Layer):
 
 
 class TransformerLayer(Layer):
-    """h'_i = Σ_j α_ij (v_j + f_ij W_e) + h_i W_s + b_s, α = softmax_j(⟨q_i, k_j + f_ij W_e⟩ / √out) (Shi et al.).
+    """h'_i = Σ_j α_ij (v_j + f_ij W_e) + h_i W_s + b, α = softmax_j ⟨q_i, k_j + f_ij W_e⟩/√out (Shi et al.).
 
     ⟨q_i, f_ij W_e⟩ = ⟨W_e q_i, f_ij⟩ and Σ α f_ij W_e = (Σ α f_ij) W_e: the arcs' features meet rows of their
     own width, so W_e is multiplied once a vertex and never once an arc.
@@ -186,8 +186,8 @@ class PNALayer(Layer):
 
         m_ij = h_i W_i + h_j W_j + f_ij W_e + b_m          s(d) = 1,  log(d + 1) / δ,  δ / log(d + 1)
 
-    δ is the mean of log(d + 1) over the graph's vertices. Row i's own part is the same in all its messages, so
-    the four numbers are those of h_j W_j + f_ij W_e, found in one walk, shifted.
+    δ is the mean of log(d + 1) over the graph's vertices. Row i's own part is the same in all its messages,
+    so the four numbers are those of h_j W_j + f_ij W_e, found in one walk, shifted.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator

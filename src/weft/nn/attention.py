@@ -85,8 +85,8 @@ class GATLayer(Layer):
         attend_column   [heads, out]        a₂, for its neighbour
         h'              [n, heads · out], or with `average` the mean of the heads, [n, out]
 
-    Where arcs carry features f_ij [t], a number of theirs is added to the sum: ⟨f_ij W_e, a₃⟩, made as f_ij times
-    W_e a₃ [t, heads].
+    Where arcs carry features f_ij [t], a number of theirs is added to the sum: ⟨f_ij W_e, a₃⟩, made as f_ij
+    times W_e a₃ [t, heads].
 
     The scores are not linear in h: their two sides, which are, are synced before the LeakyReLU. That is
     `heads` numbers a vertex; z itself may stay partial until the sum over neighbours.

@@ -11,6 +11,10 @@ from torch import Tensor
 from .adjacency import Adjacency
 from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, is_entry
 
+_UNKNOWN = (
+    "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T + arcs(e))"
+)
+
 
 @dataclass
 class _Factors:
@@ -61,7 +65,7 @@ def recognise(A: Adjacency, node: Any, x: Tensor) -> Tensor | str:
         return _dot(A, found, x, softmax, drop)
     if len(found.others) == 1 and not (found.dots or found.vectors or found.numbers):
         return _additive(A, found.others[0], x, softmax, drop)
-    return "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T)"
+    return _UNKNOWN
 
 
 def _dot(A: Adjacency, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> Tensor | str:
@@ -107,7 +111,7 @@ def _additive(A: Adjacency, node: Any, x: Tensor, softmax: bool, drop: Any) -> T
     sides = {a.side: a.x for a in terms if isinstance(a, Rep)}
     given = [a.e for a in terms if isinstance(a, Given)]
     if len(terms) < 2 or len(sides) + len(given) != len(terms) or len(given) > 1:
-        return "no kernel has this shape; known are X @ Y.T with factors, and leaky_relu(rep(u) + rep(v).T + arcs(e))"
+        return _UNKNOWN
     if len(sides) != 2:
         return "the sum is not one of rep(u) and rep(v).T"
     heads = max(u.shape[1] for u in [*sides.values(), *given])

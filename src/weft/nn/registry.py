@@ -37,8 +37,8 @@ class ModelConfig:
     """
 
     name: str = "gcn"
-    """The model: gcn, sage, gin, sgc; with attention gat, gatv2, transformer, agnn, va; over arcs that carry data
-    gine, resgated, pna, rgcn."""
+    """The model: gcn, sage, gin, sgc; with attention gat, gatv2, transformer, agnn, va; over arcs that carry
+    data gine, resgated, pna, rgcn."""
     layers: int = 2
     """Layers; for sgc the number of propagations, K."""
     hidden: int = 64
@@ -409,10 +409,10 @@ def _no_setting(name: str) -> NoSetting:
 def check_read(models: Sequence[str], options: Iterable[str]) -> None:
     """Refuse options that none of the models reads.
 
-    >>> check_read(["gcn"], ["heads"])
+    >>> check_read(["gcn"], ["bases"])
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: model gcn does not read heads, gat does. Leave out --heads, or use --model gat.
+    weft.errors.UserError: model gcn does not read bases, rgcn does. Leave out --bases, or use --model rgcn.
     """
     for option in options:
         reading = readers(option)

@@ -12,8 +12,8 @@
 
 The row operand of additive scores, and the column operand, are [n_own, heads]; those of dot and channel are
 [n_own, heads · d], cut along feature like x. A bias is a number per entry and head (`entries.py`). Where the
-arcs' own data f are values too, Σ p f of each row comes beside y, [n_own, heads · t]: f itself never moves. What was gathered is gathered again for backward: keeping it
-would cost the memory of a whole slab.
+arcs' own data f are values too, Σ p f of each row comes beside y, [n_own, heads · t]: f itself never moves.
+What was gathered is gathered again for backward: keeping it would cost the memory of a whole slab.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Work:
     learned: Learned = field(default_factory=Learned)
 
     def own_of(self, bias: Tensor | None, mix: Tensor | None, weight: Tensor | None) -> Learned:
-        """This rank's part: the bias block by block, of mix [heads · d] and weight [t, heads · d] its columns."""
+        """This rank's part: the bias by blocks, of mix [heads · d] and weight [t, heads · d] its columns."""
         columns = slice(self.key_first, self.key_first + self._key_columns)
         return Learned(
             None if bias is None else [b.contiguous() for b in bias.detach().split(self.plan.arcs)],

@@ -382,7 +382,7 @@ class Entries:
         return torch.cat([a.data[name] for a in self.plan.blocks()])
 
     def lookup(self, table: Tensor, name: str) -> Tensor:
-        """e[arc] = table[kind of the arc], kinds being whole numbers that the arcs carry. [kinds, h] → [arcs, h].
+        """e[arc] = table[kind of the arc], a whole number that the arc carries. [kinds, h] → [arcs, h].
 
         The table is a weight: it is counted once, however many ranks share an arc.
         """
@@ -412,7 +412,7 @@ class Entries:
         return self.data(name).to(weight.dtype) @ self.number(weight)
 
     def data_dots(self, x: Tensor, name: str, heads: int = 1) -> Tensor:
-        """e[arc, h] = ⟨x[i,h,:], f[arc]⟩: rows with what their arcs carry. [n_own, heads · t] → [arcs, heads]."""
+        """e[arc, h] = ⟨x[i,h,:], f[arc]⟩, f what the arc carries. [n_own, heads · t] → [arcs, heads]."""
         self.A.check({"x": x}, {})
         forward = functools.partial(rows_to_data, name=name, heads=heads)
         return _Linear.apply(x, self.plan, forward, functools.partial(data_to_rows, name=name))

@@ -5,7 +5,7 @@
     rank (i, k, f) holds      row, column, x               its vertices' operands, complete rows
     forward   split           [|U(i,k)|, |C_f|]            every operand; of W the columns C_f
               gather          row along inner, column and x along row, block by block
-              walk            T [R, |C_f|]                 Σ_j over A_j's arcs, z made and used a tile at a time
+              walk            T [R, |C_f|]                 Σ_j over A_j's arcs, z made a tile at a time
               reduce, join    along inner, then to complete rows
     backward  the operands are gathered again; z is made again; dcolumn and dx to their owners along row
 

@@ -313,8 +313,8 @@ class Operator:
             dot       s_ij = scale_i gain_j ⟨row_i, column_j⟩    row, column  [·, heads · d],
                                                          scale, gain  [·, heads], 1 where not given
             channel   s_ij = Σ_c mix_c leaky(row_ic + column_jc + (f_ij W)_c) over the head's columns,
-                      row, column [·, heads · d], mix [heads · d], edge = (name of the arcs' data f, W [t, heads · d])
-            bias      [arcs, heads], numbers per entry: added to additive (before leaky), dot and channel scores
+                      row, column [·, heads · d], mix [heads · d], edge = (name of the arcs' data f, W [t, ·])
+            bias      [arcs, heads], numbers per entry: added to scores; to additive ones before leaky
             x         [s, heads · out], each head's columns beside each other; so is the result
             drop      (p, stream): share of the arcs left out in each head
 
@@ -379,9 +379,7 @@ class Operator:
     def _check_data(self, name: str) -> None:
         if name and any(name not in a.data for a in self.plan.matrices):
             known = ", ".join(sorted(self.plan.matrices[0].data)) or "none"
-            raise UserError(
-                f"the arcs carry no {name!r} here, but: {known}. Name it in the layer's `data`, so that it is read."
-            )
+            raise UserError(f"the arcs carry no {name!r} here, but: {known}. Name it in the layer's `data`.")
 
     def channel_sum(
         self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
@@ -406,7 +404,7 @@ class Operator:
         return ChannelSum.apply(row, column, x, weight, value_weight, self.plan, kind, name)
 
     def channel_stats(self, column: Tensor, edge: tuple[str, Tensor] | None = None) -> tuple[Tensor, ...]:
-        """(Σ_j z, Σ_j z², max_j z, min_j z) of z_ij = column_j + f_ij W, in one walk; 0 where a row has no arcs.
+        """(Σ_j z, Σ_j z², max_j z, min_j z) of z_ij = column_j + f_ij W, in one walk; 0 without arcs.
 
         >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
         >>> [t.ravel().tolist() for t in Operator.local(a).channel_stats(torch.tensor([[1.0], [-2.0]]))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -50,27 +51,41 @@ def serial(source: Graph | Store, config: RunConfig) -> Trace:
     return trace(source, alone, single())
 
 
-def relative_difference(a: Tensor, b: Tensor) -> float:
-    """The largest difference, relative to the largest magnitude in the tensors.
+def relative_difference(a: Tensor, b: Tensor, least: float = 0.0) -> float:
+    """The largest difference, relative to the largest magnitude in the tensors; to `least` if that is more.
 
     >>> relative_difference(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 5.0]))
     0.2
     """
     if a.numel() == 0:
         return 0.0
-    scale = max(float(a.abs().max()), float(b.abs().max()))
+    scale = max(float(a.abs().max()), float(b.abs().max()), least)
     return float((a - b).abs().max()) / scale if scale else 0.0
+
+
+def gradient_differences(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, float]:
+    """The relative difference of each gradient, by name.
+
+    A gradient may be 0 but for rounding (a number that is added to all scores of a softmax): it is compared
+    with a thousandth of the step's largest.
+
+    >>> one, zero = torch.ones(1), torch.zeros(1)
+    >>> gradient_differences({"w": one, "b": zero + 2**-50}, {"w": one, "b": zero})["b"] < 1e-12
+    True
+    """
+    most = max((float(g.abs().max()) for g in b.values() if g.numel()), default=0.0)
+    return {name: relative_difference(a[name], g, most / 1000) for name, g in b.items()}
+
+
+def _losses(trace: Trace) -> Tensor:
+    return torch.tensor(trace.losses, dtype=torch.float64, device="cpu")
 
 
 def compare(a: Trace, b: Trace) -> dict[str, float]:
     """The largest relative difference of every compared thing, by name: `loss`, `gradient …`, `embedding`."""
-    rows = {
-        "loss": relative_difference(
-            *(torch.tensor(t.losses, dtype=torch.float64, device="cpu") for t in (a, b))
-        )
-    }
+    rows = {"loss": relative_difference(_losses(a), _losses(b))}
     for epoch, gradients in a.gradients.items():
-        for name, g in gradients.items():
-            rows[f"gradient of {name}, epoch {epoch}"] = relative_difference(g, b.gradients[epoch][name])
+        for name, difference in gradient_differences(gradients, b.gradients[epoch]).items():
+            rows[f"gradient of {name}, epoch {epoch}"] = difference
     rows["embedding"] = relative_difference(a.embedding, b.embedding)
     return rows
