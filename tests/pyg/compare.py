@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -64,7 +63,11 @@ def shared(
 
 
 def worst(
-    model: Any, call: Callable[[Any, Data], Any], data: Data | None = None, partition: str = "random", count: int = RANKS
+    model: Any,
+    call: Callable[[Any, Data], Any],
+    data: Data | None = None,
+    partition: str = "random",
+    count: int = RANKS,
 ) -> float:
     """The largest difference between ranks and one process; what ranks refuse is raised."""
     data = directed() if data is None else data

@@ -19,6 +19,10 @@ ABSENT = {
     "CuGraphRGCNConv": "needs pylibcugraphops",
     "FusedGATConv": "needs dgNN",
     "SplineConv": "needs pyg-lib",
+    "DynamicEdgeConv": "needs pyg-lib",
+    "GravNetConv": "needs pyg-lib",
+    "XConv": "needs pyg-lib",
+    "PANConv": "needs torch-sparse",
 }
 """What cannot be made here, and is no case."""
 W, C = WIDTH, CLASSES
@@ -40,6 +44,10 @@ def typed(conv: Any, d: Data) -> Any:
     return conv(d.x, d.edge_index, d.edge_type)
 
 
+def located(conv: Any, d: Data) -> Any:
+    return conv(d.x, d.edge_index, d.pseudo)
+
+
 def from_first(conv: Any, d: Data) -> Any:
     return conv(d.x, d.x0, d.edge_index)
 
@@ -57,12 +65,17 @@ def relations(conv: Any, d: Data) -> Any:
     return conv({"v": d.x}, kinds)["v"]
 
 
+def mesh(conv: Any, d: Data) -> Any:
+    return conv(d.x, d.mesh_index)
+
+
 def mlp(inside: int, outside: int, norm: bool = False) -> Sequential:
     middle = [BatchNorm1d(5)] if norm else []
     return Sequential(Linear(inside, 5), *middle, ReLU(), Linear(5, outside))
 
 
 META = (["v"], [("v", "likes", "v"), ("v", "hates", "v")])
+SCALERS = ["identity", "amplification", "attenuation", "linear"]
 AGGREGATORS = ["sum", "mean", "min", "max", "std", "var"]
 
 
@@ -85,7 +98,10 @@ def _neighbours() -> list[Case]:
         _case("GCNConv", plain, W, C, cached=True),
         _case("GCNConv", plain, W, C, flow="target_to_source"),
         _case("GCNConv", plain, W, C, aggr="max"),
-        *(_case("SAGEConv", plain, W, C, aggr=aggr) for aggr in ("mean", "sum", "max", "min", "std", "var", "mul")),
+        *(
+            _case("SAGEConv", plain, W, C, aggr=aggr)
+            for aggr in ("mean", "sum", "max", "min", "std", "var", "mul")
+        ),
         _case("SAGEConv", plain, W, C, aggr="softmax"),
         _case("SAGEConv", plain, W, C, aggr="powermean"),
         _case("SAGEConv", plain, W, C, aggr="median"),
@@ -111,13 +127,15 @@ def _neighbours() -> list[Case]:
         _case("ARMAConv", weighted, W, C, num_stacks=2, num_layers=2),
         _case("ARMAConv", plain, W, C, num_stacks=2, num_layers=2, shared_weights=True),
         _case("ClusterGCNConv", plain, W, C, diag_lambda=0.3),
-        _case("ClusterGCNConv", plain, W, C, diag_lambda=0.3, add_self_loops=False),
+        _case("ClusterGCNConv", plain, W, C),
         _case("MFConv", plain, W, C, max_degree=4),
         _case("LEConv", weighted, W, C),
         _case("GCN2Conv", from_first, W, 0.1),
         _case("GCN2Conv", from_first, W, 0.1, 0.5, 2, shared_weights=False),
         _case("EGConv", plain, W, C, num_heads=2),
-        _case("EGConv", plain, W, 8, aggregators=["sum", "mean", "max", "symnorm", "var", "std"], num_heads=2),
+        _case(
+            "EGConv", plain, W, 8, aggregators=["sum", "mean", "max", "symnorm", "var", "std"], num_heads=2
+        ),
         _case("WLConvContinuous", weighted),
         _case("AntiSymmetricConv", plain, W, num_iters=2),
         _case("ChebConv", plain, W, C, 3),
@@ -126,7 +144,13 @@ def _neighbours() -> list[Case]:
         _case("DNAConv", lambda conv, d: conv(d.history, d.edge_index), W, heads=2),
         _case("DNAConv", lambda conv, d: conv(d.history, d.edge_index), W, heads=2, groups=2),
         _case("SignedConv", signed, W, C, first_aggr=True),
-        _case("SignedConv", lambda conv, d: conv(d.x, d.pos_edge_index, d.neg_edge_index), 3, C, first_aggr=False),
+        _case(
+            "SignedConv",
+            lambda conv, d: conv(d.x, d.pos_edge_index, d.neg_edge_index),
+            3,
+            C,
+            first_aggr=False,
+        ),
     ]
 
 
@@ -144,6 +168,7 @@ def _attention() -> list[Case]:
         _case("TransformerConv", attributed, W, C, heads=2, concat=False, edge_dim=3, beta=True),
         _case("AGNNConv", plain),
         _case("SuperGATConv", plain, W, C, heads=2, attention_type="MX"),
+        _made("SuperGATConv", plain, lambda: g.SuperGATConv(W, C, heads=2).eval(), "eval"),
         _case("FAConv", from_first, W),
         _case("FAConv", from_first, W, normalize=True, cached=True),
         _case("FeaStConv", plain, W, C, heads=2),
@@ -153,7 +178,8 @@ def _attention() -> list[Case]:
         _case("RGATConv", typed, W, C, num_relations=3, heads=2),
         _case("RGATConv", typed, W, C, num_relations=3, num_bases=2, attention_mechanism="within-relation"),
         _case("HEATConv", lambda conv, d: conv(d.x, d.edge_index, d.node_type, d.edge_type, d.edge_attr),
-              W, C, num_node_types=2, num_edge_types=3, edge_type_emb_dim=2, edge_dim=3, edge_attr_emb_dim=2, heads=2),
+              W, C, num_node_types=2, num_edge_types=3, edge_type_emb_dim=2, edge_dim=3, edge_attr_emb_dim=2,
+              heads=2),
     ]  # fmt: skip
 
 
@@ -163,11 +189,11 @@ def _messages() -> list[Case]:
         _made("GINConv", plain, lambda: g.GINConv(mlp(W, C, norm=True)), "batch norm"),
         _made("GINEConv", attributed, lambda: g.GINEConv(mlp(W, C), edge_dim=3)),
         _made("EdgeConv", plain, lambda: g.EdgeConv(mlp(2 * W, C))),
-        _made("EdgeConv", plain, lambda: g.EdgeConv(mlp(2 * W, C, norm=True), aggr="mean"), "batch norm of arcs"),
+        _made("EdgeConv", plain, lambda: g.EdgeConv(mlp(2 * W, C, norm=True), aggr="mean"), "norm of arcs"),
         _made("NNConv", attributed, lambda: g.NNConv(W, C, mlp(3, W * C), aggr="mean")),
         _case("CGConv", attributed, W, dim=3, batch_norm=True),
-        _case("GMMConv", lambda conv, d: conv(d.x, d.edge_index, d.pseudo), W, C, dim=2, kernel_size=3),
-        _case("GMMConv", lambda conv, d: conv(d.x, d.edge_index, d.pseudo), W, C, 2, 3, separate_gaussians=True),
+        _case("GMMConv", located, W, C, dim=2, kernel_size=3),
+        _case("GMMConv", located, W, C, 2, 3, separate_gaussians=True),
         _case("RGCNConv", typed, W, C, num_relations=3),
         _case("RGCNConv", typed, W, C, num_relations=3, num_bases=2, aggr="sum"),
         _case("RGCNConv", typed, W, C, num_relations=3, num_blocks=2),
@@ -175,9 +201,10 @@ def _messages() -> list[Case]:
         _case("FastRGCNConv", typed, W, C, num_relations=3, num_bases=2),
         _case("FiLMConv", typed, W, C, num_relations=3),
         _case("FiLMConv", plain, W, C),
-        _case("PNAConv", attributed, W, 8, AGGREGATORS, ["identity", "amplification", "attenuation", "linear"],
+        _case("PNAConv", attributed, W, 8, AGGREGATORS, SCALERS,
               deg=_degrees(), edge_dim=3, towers=2),
-        _case("PNAConv", plain, W, 8, ["mean", "max"], ["identity"], deg=_degrees(), divide_input=True, towers=2),
+        _case("PNAConv", plain, W, 8, ["mean", "max"], ["identity"], deg=_degrees(), divide_input=True,
+              towers=2),
         _case("GENConv", attributed, W, C, edge_dim=3, learn_t=True),
         _case("GENConv", plain, W, C, aggr="powermean", learn_p=True, msg_norm=True, learn_msg_scale=True),
         _case("GENConv", plain, W, C, norm="layer"),
@@ -198,13 +225,9 @@ def _messages() -> list[Case]:
         _case("HGTConv", relations, W, C, META, heads=2),
         _case("HANConv", relations, W, C, META, heads=2),
         _made("GPSConv", plain, lambda: g.GPSConv(W, g.GCNConv(W, W), heads=2)),
-        _made("GPSConv", plain, lambda: g.GPSConv(W, g.GCNConv(W, W), heads=2, attn_type="performer"), "performer"),
-        _case("DynamicEdgeConv", lambda conv, d: conv(d.x), mlp(2 * W, C), 3),
-        _case("GravNetConv", lambda conv, d: conv(d.x), W, C, 2, 3, 4),
-        _case("XConv", lambda conv, d: conv(d.x, d.pos), W, C, dim=3, kernel_size=3),
-        _case("PANConv", plain, W, C, filter_size=2),
+        _made("GPSConv", plain, lambda: g.GPSConv(W, g.GCNConv(W, W), attn_type="performer"), "performer"),
         _case("WLConv", lambda conv, d: conv(d.node_type, d.edge_index)),
-        _case("MeshCNNConv", lambda conv, d: conv(d.x, d.edge_index), W, C),
+        _case("MeshCNNConv", mesh, W, C),
     ]  # fmt: skip
 
 

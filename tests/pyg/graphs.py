@@ -1,4 +1,4 @@
-"""A small directed graph as PyG has it: loops, arcs twice, vertices that nothing enters, leaves or touches."""
+"""A small directed graph as PyG has it: loops, arcs twice, vertices that nothing enters or leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def directed(seed: int = 0, arcs: int = 90) -> Data:
 
     order = torch.randperm(arcs, generator=g)
     data = Data(
-        x=rows(N, WIDTH), edge_index=torch.stack([source, target])[:, order], y=torch.randint(4, (N,), generator=g)
+        x=rows(N, WIDTH),
+        edge_index=torch.stack([source, target])[:, order],
+        y=torch.randint(4, (N,), generator=g),
     )
     data.edge_weight = rows(arcs).abs() + 0.1
     data.edge_attr = rows(arcs, 3)
@@ -35,6 +37,9 @@ def directed(seed: int = 0, arcs: int = 90) -> Data:
     data.node_type = torch.randint(2, (N,), generator=g)
     data.train_mask = torch.rand(N, generator=g) < 0.6
     data.pos_edge_index, data.neg_edge_index = split(0), split(1)
+    data.mesh_index = torch.stack(
+        [torch.arange(N).repeat_interleave(4), torch.randint(N, (4 * N,), generator=g)]
+    )
     # Sorted by target, as aggregations over sequences want it.
     ordered = torch.argsort(data.edge_index[1], stable=True)
     data.sorted_edge_index = data.edge_index[:, ordered]

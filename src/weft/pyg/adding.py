@@ -1,9 +1,9 @@
 """Rows added up where an index says: `scatter_add_` and its kin, which PyG aggregates with.
 
-    index is                 self                   what moves
-    names of own rows        rows of that space     nothing: an arc lies with its target
-    names with a halo        rows of that space     what was added up for other ranks' rows goes to them
-    other numbers            the same everywhere    every rank's sums are added up: a reduction over all rows
+index is                 self                   what moves
+names of own rows        rows of that space     nothing: an arc lies with its target
+names with a halo        rows of that space     what was added up for other ranks' rows goes to them
+other numbers            the same everywhere    every rank's sums are added up: a reduction over all rows
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _plain(call: Call, out: Tensor) -> Any:
 
 def _constant(call: Call, index: Tensor, tag: Tag | None) -> Tag:
     """An index of nobody's making, such as all zeros, beside rows: it may not differ from rank to rank."""
-    if tag is None or tag_of(index) is not None or index.numel() and bool((index != 0).any()):
+    if tag is None or tag_of(index) is not None or (index.numel() and bool((index != 0).any())):
         raise call.refuse("adds rows that are spread over ranks by an index that is not")
     return Tag(tag.space, 0 if index.dim() == 1 else tag.dim)
 
@@ -83,12 +83,15 @@ def _away(call: Call, out: Tensor, dim: int, index: Tensor, src: Tensor, halo: H
         if call.kwargs.get("include_self", True) is False:
             raise call.refuse("adds without what is there. Use scatter_add_")
         whole = src.new_zeros(room)
-        whole = whole.index_add(dim, index, src) if call.name == "index_add" else whole.scatter_add(dim, index, src)
+        whole = (
+            whole.index_add(dim, index, src)
+            if call.name == "index_add"
+            else whole.scatter_add(dim, index, src)
+        )
         return _write(call, out, out + gathered(whole, dim, halo))
     if how in ("amax", "amin") and not src.requires_grad and not call.kwargs.get("include_self", True):
         whole = src.new_zeros(room).scatter_reduce(dim, index, src, how, include_self=False)
-        touched = torch.zeros(halo.size, dtype=torch.bool, device=src.device)
-        touched[index.movedim(dim, 0).reshape(index.shape[dim], -1)[:, 0] if index.dim() > 1 else index] = True
+        touched = torch.zeros(room, dtype=torch.bool, device=src.device).scatter_(dim, index, True)
         return _write(call, out, extremes(whole, touched, dim, halo, how == "amax"))
     raise call.refuse(f"({how}) into rows that lie on other ranks is not there, but for sums")
 

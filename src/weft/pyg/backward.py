@@ -55,7 +55,7 @@ def grad(call: Call) -> Any:
     rest = {k: v for k, v in call.kwargs.items() if k not in ("outputs", "inputs", "grad_outputs")}
     if len(call.args) > 3:
         raise call.refuse("is called in a way that is not known. Name its arguments")
-    found = list(torch.autograd.grad(roots, leaves, seeds, **rest))
+    found: list[Tensor | None] = list(torch.autograd.grad(roots, leaves, seeds, **rest))
     shared = [k for k, leaf in enumerate(leaves) if tag_of(leaf) is None]
     sums = sum_over_ranks([found[k] for k in shared], [leaves[k] for k in shared], call.comm)
     for k, value in zip(shared, sums, strict=True):
@@ -105,7 +105,9 @@ def sum_over_ranks(
     out: list[Tensor | None] = [None] * len(grads)
     for dtype in dict.fromkeys(x.dtype for x in like):
         mine = [k for k, x in enumerate(like) if x.dtype == dtype]
-        flat = [(torch.zeros_like(like[k]) if (g := grads[k]) is None else g.detach()).reshape(-1) for k in mine]
+        flat = [
+            (torch.zeros_like(like[k]) if (g := grads[k]) is None else g.detach()).reshape(-1) for k in mine
+        ]
         there = like[mine[0]].new_tensor([float(grads[k] is not None) for k in mine])
         summed = comm.all_reduce(torch.cat([*flat, there]), phase="grad")
         *parts, there = summed.split([*(part.numel() for part in flat), len(mine)])

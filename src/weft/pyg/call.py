@@ -33,6 +33,11 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return enter
 
 
+def named(words: str) -> list[str]:
+    """The names of functions, as one writes them down."""
+    return words.split()
+
+
 def name_of(func: Any) -> str:
     """The plain name of a torch function: `add` of `Tensor.__add__`, `add_` and `torch.add`.
 
@@ -49,8 +54,7 @@ def name_of(func: Any) -> str:
 class Call:
     """A function, its arguments, and where it is called from.
 
-    comm      the ranks        vertices  the spaces of vertices that are shared
-    modules   the modules that are running, outermost first: (path, class)
+    home   the `Sharing` that it arrived at
     """
 
     func: Callable[..., Any]
@@ -123,12 +127,27 @@ class Call:
     def no_names(self) -> None:
         """Refuse arithmetic with vertex numbers: on ranks they are names, which mean nothing elsewhere."""
         if any(tag.names is not None for _, tag in self.tagged()):
-            raise self.refuse("computes with the vertex numbers of edge_index, which differ from rank to rank")
+            raise self.refuse(
+                "computes with the vertex numbers of edge_index, which differ from rank to rank"
+            )
 
 
 IN_PLACE_OPERATORS = frozenset(
     f"__i{name}__"
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+    )
 )
 
 

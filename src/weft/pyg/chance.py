@@ -1,4 +1,4 @@
-"""Dropout by vertex and by arc: the mask follows from the seed, the call and the row's number, not from ranks."""
+"""Dropout by vertex and arc: a mask follows from the seed, the call and the row's number, not from ranks."""
 
 from __future__ import annotations
 

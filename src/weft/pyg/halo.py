@@ -23,7 +23,7 @@ def extended(x: Tensor, dim: int, halo: Halo) -> Tensor:
     """
     if halo.space.comm.size == 1:
         return x
-    mine = (x._version, torch.is_grad_enabled(), dim, id(halo))
+    mine = (x._version, x.requires_grad and torch.is_grad_enabled(), dim, id(halo))
     kept = x.__dict__.get("_weft_halo")
     if kept is not None and kept[0] == mine:
         found: Tensor = kept[1]
@@ -35,7 +35,10 @@ def extended(x: Tensor, dim: int, halo: Halo) -> Tensor:
 
 
 def gathered(y: Tensor, dim: int, halo: Halo) -> Tensor:
-    """y[v] of own vertices, with what other ranks have for them added. [.., n_own + n_halo, ..] → [.., n_own, ..]"""
+    """y[v] of own vertices, with what other ranks have for them added.
+
+    y [.., n_own + n_halo, ..] → [.., n_own, ..]
+    """
     n_own = halo.space.size
     if halo.space.comm.size == 1:
         return y
@@ -46,12 +49,10 @@ def gathered(y: Tensor, dim: int, halo: Halo) -> Tensor:
 def extremes(y: Tensor, touched: Tensor, dim: int, halo: Halo, largest: bool) -> Tensor:
     """`gathered` with the largest or smallest in place of the sum; no gradient.
 
-    touched   [n_own + n_halo] which rows of y hold a number at all; result  0 where none does
+    touched   as y: where it holds a number at all; result  0 where none does
     """
     worst = float("-inf") if largest else float("inf")
-    shape = [1] * y.dim()
-    shape[dim] = -1
-    y = y.masked_fill(~touched.view(shape), worst)
+    y = y.masked_fill(~touched, worst)
     n_own, plan, comm = halo.space.size, halo.plan, halo.space.comm
     own, away = y.split([n_own, y.shape[dim] - n_own], dim)
     flat = _flat(away, dim)
@@ -68,8 +69,6 @@ def _flat(x: Tensor, dim: int) -> Tensor:
     """Rows first, all else in one: what travels. [.., m, ..] → [m, w]"""
     front = x.movedim(dim, 0)
     return front.reshape(front.shape[0], math.prod(front.shape[1:])).contiguous()
-
-
 
 
 def _moved(rows: Tensor, like: Tensor, dim: int) -> Tensor:

@@ -1,12 +1,12 @@
 """The front door: your own model and your own loop, on ranks.
 
-    import weft
+import weft
 
-    with weft.ranks() as job:
-        data = job.share(data)
-        model = job.wrap(model)
-        ...                        # an ordinary loop
-        out = job.collect(out)
+with weft.ranks() as job:
+    data = job.share(data)
+    model = job.wrap(model)
+    ...                        # an ordinary loop
+    out = job.collect(out)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .space import tag_of
 class Job:
     """The ranks that run this script, and what they share.
 
-        comm   their communicator;   rank, size   which of them this is, and how many there are
+    comm   their communicator;   rank, size   which of them this is, and how many there are
     """
 
     def __init__(self, comm: Communicator, seed: int):
@@ -47,9 +47,7 @@ class Job:
         their rows are: modules and losses give what they would give in one process.
         """
         with torch._C.DisableTorchFunction():
-            shared, shares = share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
-        self.sharing.vertices.append(shares.space)
-        return shared
+            return share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model itself, with rank 0's weights on every rank; `backward` sums their gradients."""
@@ -71,7 +69,9 @@ class Job:
             flat = torch.cat([t.detach().reshape(-1) for t in mine])
             sizes = self.comm.all_gather_json(flat.numel())
             if len(set(sizes)) > 1:
-                raise UserError(f"ranks wrap different models: {sizes} numbers. Build the same on every rank.")
+                raise UserError(
+                    f"ranks wrap different models: {sizes} numbers. Build the same on every rank."
+                )
             flat = self.comm.broadcast(flat, 0, phase="weights")
             with torch.no_grad():
                 for t, part in zip(mine, flat.split([t.numel() for t in mine]), strict=True):
@@ -95,8 +95,8 @@ class Job:
             with torch._C.DisableTorchFunction():
                 if out.dim() and out.grad_fn is not None and out.shape[0] in sizes - {0, 1}:
                     raise UserError(
-                        f"{where}its result of {out.shape[0]} rows was made where weft cannot see it, as in an "
-                        "autograd.Function of its own. Write it with torch's functions."
+                        f"{where}its result of {out.shape[0]} rows was made where weft cannot see it. "
+                        "Write it with torch's functions."
                     )
 
         module.register_forward_pre_hook(before, with_kwargs=True)
@@ -113,7 +113,9 @@ class Job:
             return x.detach()
         with torch._C.DisableTorchFunction():
             if tag.names is not None:
-                raise UserError("vertex numbers cannot be collected. Keep edge_index as it was before job.share.")
+                raise UserError(
+                    "vertex numbers cannot be collected. Keep edge_index as it was before job.share."
+                )
             front = x.detach().movedim(tag.dim, 0)
             width = math.prod(front.shape[1:])
             ids = self.comm.all_gather(tag.space.ids.contiguous(), phase="collect")
@@ -135,5 +137,7 @@ def ranks(comm: Communicator | None = None, engine: str = "auto", seed: int | No
     comm = connect(engine) if comm is None else comm
     mine = torch.initial_seed() if seed is None else seed
     job = Job(comm, comm.all_gather_json(mine)[0])
+    if comm.engine != "threads":  # virtual ranks have one generator among them
+        torch.set_rng_state(comm.broadcast(torch.get_rng_state(), 0, phase="weights"))
     with job.sharing:
         yield job

@@ -1,6 +1,6 @@
-"""What is done row by row, so that every rank does it with its own: elementwise functions, casts, new tensors.
+"""What is done row by row, by every rank with its own: elementwise functions, casts, new tensors.
 
-    y[k] = f(x[k], z[k], w)      x, z of one space in the same dim; w the same on every rank
+y[k] = f(x[k], z[k], w)      x, z of one space in the same dim; w the same on every rank
 """
 
 from __future__ import annotations
@@ -10,36 +10,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .call import Call, counts, names_of, positive, put, rule
+from .call import Call, counts, named, names_of, positive, put, rule
 from .space import Count, Names, Space, Tag, set_tag, tag_of
 
-UNARY = (
-    "abs neg negative pos positive exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square reciprocal sigmoid tanh "
-    "relu relu6 leaky_relu elu selu celu gelu silu mish softplus softsign hardtanh hardswish hardsigmoid "
-    "logsigmoid threshold tanhshrink softshrink hardshrink sin cos tan asin acos atan sinh cosh sign sgn floor ceil "
-    "round trunc frac clamp clamp_min clamp_max clip isnan isinf isfinite logical_not bitwise_not invert "
-    "nan_to_num erf erfc erfinv lgamma digamma double half bfloat16 fill zero "
-    "real data.get rrelu_eval zeros_like ones_like empty_like full_like"
-).split()
-BINARY = (
-    "add sub subtract mul multiply div divide true_divide truediv floor_divide floordiv remainder fmod mod pow "
-    "radd rsub rmul rdiv rtruediv rfloordiv rpow rmod iadd isub imul itruediv idiv ifloordiv ipow "
-    "maximum minimum fmax fmin where masked_fill logical_and logical_or logical_xor and or xor ror rxor iand "
-    "ior ixor bitwise_and bitwise_or bitwise_xor atan2 lerp addcmul addcdiv hypot xlogy copysign copy"
-).split()
-COMPARISONS = "eq ne lt le gt ge equal less greater less_equal greater_equal not_equal".split()
-KEEPING = "clone detach contiguous to long type type_as cpu cuda requires_grad alias".split()
+UNARY = named(
+    "abs neg negative pos positive exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square reciprocal "
+    "sigmoid tanh relu relu6 leaky_relu elu selu celu gelu silu mish softplus softsign hardtanh "
+    "hardswish hardsigmoid logsigmoid threshold tanhshrink softshrink hardshrink sin cos tan asin acos "
+    "atan sinh cosh sign sgn floor ceil round trunc frac clamp clamp_min clamp_max clip isnan isinf "
+    "isfinite logical_not bitwise_not invert nan_to_num erf erfc erfinv lgamma digamma double half "
+    "bfloat16 fill zero real data.get zeros_like ones_like empty_like full_like"
+)
+BINARY = named(
+    "add sub subtract mul multiply div divide true_divide truediv floor_divide floordiv remainder fmod "
+    "mod pow radd rsub rmul rdiv rtruediv rfloordiv rpow rmod iadd isub imul itruediv idiv ifloordiv "
+    "ipow maximum minimum fmax fmin where masked_fill logical_and logical_or logical_xor and or xor ror "
+    "rxor iand ior ixor bitwise_and bitwise_or bitwise_xor atan2 lerp addcmul addcdiv hypot xlogy "
+    "copysign copy"
+)
+COMPARISONS = named("eq ne lt le gt ge equal less greater less_equal greater_equal not_equal")
+KEEPING = named("clone detach contiguous to long type type_as cpu cuda requires_grad alias")
 """What leaves values as they are: names stay names."""
-ABOUT = (
-    "dim ndim ndim.get ndimension dtype.get device.get layout.get requires_grad.get is_leaf.get grad_fn.get stride "
-    "is_contiguous is_floating_point is_complex is_sparse.get is_cuda.get is_cpu.get is_meta.get is_mps.get "
-    "is_quantized.get is_nested.get is_mkldnn.get is_xpu.get is_mtia.get is_sparse_csr.get is_inference get_device "
-    "element_size data_ptr version.get output_nr.get names.get has_names retain_grad retains_grad.get "
-    "requires_grad.set grad.set register_hook register_post_accumulate_grad_hook repr format "
-    "untyped_storage is_signed is_pinned is_shared type_promotion result_type hash storage_offset is_same_size "
-    "is_conj is_neg is_tensor is_storage set_grad_enabled pin_memory_ dict.get class.get volatile.get is_vulkan.get "
-    "is_ipu.get is_xla.get is_hpu.get is_ort.get is_maia.get itemsize.get nbytes.get backward_hooks.get"
-).split()
+ABOUT = named(
+    "dim ndim ndim.get ndimension dtype.get device.get layout.get requires_grad.get is_leaf.get "
+    "grad_fn.get stride is_contiguous is_floating_point is_complex is_sparse.get is_cuda.get is_cpu.get "
+    "is_meta.get is_mps.get is_quantized.get is_nested.get is_mkldnn.get is_xpu.get is_mtia.get "
+    "is_sparse_csr.get is_inference get_device element_size data_ptr version.get output_nr.get "
+    "names.get has_names retain_grad retains_grad.get requires_grad.set grad.set register_hook "
+    "register_post_accumulate_grad_hook repr format untyped_storage is_signed is_pinned is_shared "
+    "result_type hash storage_offset is_same_size is_conj is_neg is_tensor is_storage set_grad_enabled "
+    "is_xla.get is_hpu.get is_vulkan.get is_ipu.get itemsize.get nbytes.get backward_hooks.get"
+)
 """Questions that every rank answers for itself."""
 
 
@@ -54,6 +55,12 @@ def keep(call: Call) -> Any:
     return call.run() if tag is None else put(call.run(), tag)
 
 
+@rule("deepcopy")
+def deepcopy(call: Call) -> Any:
+    x = call.x
+    return put(x.detach().clone().requires_grad_(x.requires_grad), tag_of(x))
+
+
 @rule("grad.get")
 def gradient(call: Call) -> Any:
     found, tag = call.run(), tag_of(call.x)
@@ -63,6 +70,8 @@ def gradient(call: Call) -> Any:
 @rule(*UNARY, *BINARY)
 def elementwise(call: Call) -> Any:
     call.no_names()
+    if call.name == "where" and len(call.args) + len(call.kwargs) == 1:
+        raise call.refuse("of a mask alone is not there. Use mask.nonzero()")
     return _by_row(call)
 
 
@@ -70,13 +79,8 @@ def _by_row(call: Call) -> Any:
     args, kwargs = everywhere(call.args), {k: everywhere((v,))[0] for k, v in call.kwargs.items()}
     if "out" in kwargs:
         raise call.refuse("is given `out`. Use its result")
-    out = call.func(*args, **kwargs)
-    tag = broadcast_tag(call, out.dim())
-    if tag is None:
-        return out
-    if out.shape[tag.dim] != tag.space.size:
-        raise call.refuse(f"mixes rows of {tag.space} with a tensor that has other rows")
-    return put(out, tag)
+    tag = broadcast_tag(call, max(t.dim() for t in call.tensors()))
+    return put(call.func(*args, **kwargs), tag)
 
 
 def broadcast_tag(call: Call, dims: int) -> Tag | None:
@@ -89,7 +93,9 @@ def broadcast_tag(call: Call, dims: int) -> Tag | None:
     back, space = found[0][0], call.one_space([space for _, space in found])
     for t in call.tensors():
         if tag_of(t) is None and t.dim() >= back and t.shape[t.dim() - back] not in (1, space.size):
-            raise call.refuse(f"mixes rows of {space} with {t.shape[t.dim() - back]} rows that are not spread")
+            raise call.refuse(
+                f"mixes rows of {space} with {t.shape[t.dim() - back]} rows that are not spread"
+            )
     return Tag(space, dims - back)
 
 
@@ -120,7 +126,7 @@ def isin(call: Call) -> Any:
     return put(call.run(), tag_of(call.x))
 
 
-NEW = "zeros ones empty full new_zeros new_ones new_empty new_full".split()
+NEW = named("zeros ones empty full new_zeros new_ones new_empty new_full")
 
 
 @rule(*NEW)
@@ -136,12 +142,13 @@ def new(call: Call) -> Any:
 
 def tag_of_shape(call: Call, shape: Any) -> Tag | None:
     """The tag that a shape asks for, by the number of rows in it."""
-    found = [(dim, size) for dim, size in enumerate(shape) if isinstance(size, Count)]
+    found = [(dim, size) for dim, size in enumerate(shape) if isinstance(size, Count) and size.space]
     if not found:
         return None
     if len(found) > 1:
         raise call.refuse("makes a tensor with two dims that are spread over ranks")
     dim, size = found[0]
+    assert size.space is not None
     return Tag(size.space.times(size.each), dim)
 
 
@@ -152,17 +159,20 @@ def arange(call: Call) -> Any:
         call.kwargs[k] for k in ("start", "end", "step") if k in call.kwargs
     ]
     end = [b for b in bounds if isinstance(b, Count)]
+    if not any(b.space for b in end):
+        return call.run()
     if len(end) != 1 or any(b not in (0, 1) for b in bounds if b is not end[0]) or end[0].each != 1:
         raise call.refuse("counts rows that are spread over ranks in a way that is not known")
     space = end[0].space
+    assert space is not None
     return put(call.run(), Tag(space, 0, Names(space)))
 
 
-RANDOM = (
-    "rand randn randint randperm normal multinomial bernoulli poisson rand_like randn_like randint_like uniform "
-    "exponential random geometric cauchy log_normal alpha_dropout feature_alpha_dropout dropout1d dropout2d dropout3d "
-    "gumbel_softmax rrelu"
-).split()
+RANDOM = named(
+    "rand randn randint randperm normal multinomial bernoulli poisson rand_like randn_like randint_like "
+    "uniform exponential random geometric cauchy log_normal alpha_dropout feature_alpha_dropout "
+    "dropout1d dropout2d dropout3d gumbel_softmax rrelu"
+)
 
 
 @rule(*RANDOM)
@@ -172,10 +182,10 @@ def random(call: Call) -> Any:
     return call.run()
 
 
-ALONG = (
-    "softmax log_softmax softmin normalize argsort cumsum cumprod logcumsumexp cummax cummin sort topk kthvalue "
-    "flip roll diff renorm glu cosine_similarity argmax argmin median mode"
-).split()
+ALONG = named(
+    "softmax log_softmax softmin normalize argsort cumsum cumprod logcumsumexp cummax cummin sort topk "
+    "kthvalue flip roll diff renorm glu cosine_similarity argmax argmin median mode"
+)
 _DEFAULT = {"normalize": 1, "cosine_similarity": 1, "flip": 0, "roll": None, "argmax": None, "argmin": None}
 _PLACE = {
     "normalize": (2, "dim"), "cosine_similarity": (2, "dim"), "topk": (2, "dim"), "kthvalue": (2, "dim"),

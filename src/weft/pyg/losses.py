@@ -1,7 +1,7 @@
 """Losses: the mean over all ranks' rows, by the count of all ranks.
 
-    value     the same on every rank: that of one process
-    gradient  of that value, once the gradients of all ranks are added up (`backward`)
+value     the same on every rank: that of one process
+gradient  of that value, once the gradients of all ranks are added up (`backward`)
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .call import Call, put, rule
+from .call import Call, named, put, rule
 from .reducing import total
 from .space import Tag, tag_of
 
-MEANS = (
+MEANS = named(
     "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
     "poisson_nll_loss soft_margin_loss hinge_embedding_loss margin_ranking_loss cosine_embedding_loss "
     "gaussian_nll_loss triplet_margin_loss"
-).split()
+)
 """Losses whose mean is the sum of what `reduction="none"` gives, divided by how many those are."""
 
 
@@ -90,5 +90,7 @@ def _rows(call: Call) -> tuple[Any, int]:
     space = call.one_space([tag.space for tag in tags])
     for place, x in enumerate(call.args[:2]):
         if isinstance(x, torch.Tensor) and tag_of(x) is None and x.dim() and x.shape[0] != 1:
-            raise call.refuse(f"compares rows of {space} with an argument {place} that is not spread over ranks")
+            raise call.refuse(
+                f"compares rows of {space} with an argument {place} that is not spread over ranks"
+            )
     return space, 0

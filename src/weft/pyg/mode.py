@@ -1,17 +1,33 @@
-"""What torch does while a graph is shared: every call that touches its rows goes through a rule, or is refused."""
+"""What torch does while a graph is shared: a call that touches its rows goes by a rule, or is refused."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..comm import Communicator
+from ..kernels.function import Function
 from . import adding, backward, chance, local, losses, norms, picking, products, reducing, shapes  # noqa: F401
-from .call import RULES, Call, Refused, counts, name_of
+from .call import RULES, Call, Refused, name_of
 from .refusals import REASONS
-from .space import Space, tag_of
+from .space import Count, Space, tag_of
+
+_apply = vars(torch.autograd.Function)["apply"].__func__
+
+
+def _guarded(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`Function.apply`, which torch shows to nobody: its backward is for the rows of one process."""
+    tagged = any(tag_of(a) is not None and tag_of(a).space.comm.size > 1 for a in args)  # type: ignore[union-attr]
+    if tagged and not issubclass(cls, Function):
+        raise Refused(
+            f"{cls.__name__} is an autograd.Function of its own, and weft cannot see what its backward does. "
+            "Write it with torch's functions."
+        )
+    return _apply(cls, *args, **kwargs)
+
 
 _ALWAYS = frozenset({"backward", "grad", "dropout"})
 """Functions that have a rule also where no rows are given."""
@@ -20,18 +36,22 @@ _ALWAYS = frozenset({"backward", "grad", "dropout"})
 class Sharing(TorchFunctionMode):
     """On: tensors of a shared graph are this rank's rows of it, and torch's functions are those of the whole.
 
-        comm        the ranks
-        vertices    the spaces of vertices that are shared
-        parameters  weights that every rank has, in the order in which their gradients are summed
-        running     the modules that are running: (path, class), outermost first
+    comm        the ranks
+    numbered    spaces whose number of rows was read off an edge_index, as a plain number
+    parameters  weights that every rank has, in the order in which their gradients are summed
+    running     the modules that are running: (path, class), outermost first
     """
 
     def __init__(self, comm: Communicator, seed: int):
         super().__init__()
         self.comm, self.chance = comm, chance.Chance(seed)
-        self.vertices: list[Space] = []
+        self.numbered: list[Space] = []
         self.parameters: list[nn.Parameter] = []
         self.running: list[tuple[str, str]] = []
+
+    def __enter__(self) -> Any:
+        torch.autograd.Function.apply = classmethod(_guarded)  # type: ignore[method-assign, assignment]
+        return super().__enter__()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -63,15 +83,14 @@ class Sharing(TorchFunctionMode):
 
 
 def _touches(args: Any) -> bool:
+    """Whether rows, or numbers of rows, are among the arguments."""
     for item in args:
         if isinstance(item, Tensor):
-            if tag_of(item) is not None:
-                return True
-        elif isinstance(item, (list, tuple)):
-            if _touches(item) or any(True for _ in counts(item)):
-                return True
-        elif isinstance(item, int) and any(True for _ in counts((item,))):
-            return True
-        elif isinstance(item, slice) and any(True for _ in counts((item.start, item.stop))):
+            found = tag_of(item) is not None
+        elif isinstance(item, slice):
+            found = isinstance(item.start, Count) or isinstance(item.stop, Count)
+        else:
+            found = isinstance(item, Count) or (isinstance(item, (list, tuple)) and _touches(item))
+        if found:
             return True
     return False

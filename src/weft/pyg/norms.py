@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +22,11 @@ def batch_norm(call: Call) -> Any:
         raise call.refuse("normalises rows in a way that is not known")
     mean, var = call.get(1, "running_mean"), call.get(2, "running_var")
     weight, bias = call.get(3, "weight"), call.get(4, "bias")
-    training, momentum, eps = call.get(5, "training", False), call.get(6, "momentum", 0.1), call.get(7, "eps", 1e-5)
+    training, momentum, eps = (
+        call.get(5, "training", False),
+        call.get(6, "momentum", 0.1),
+        call.get(7, "eps", 1e-5),
+    )
     if call.alone or not training:
         return put(call.run(), Tag(tag.space, tag.dim))
     count = tag.space.total * (x[:1, :1].numel() if x.shape[0] else 1)
@@ -46,7 +49,11 @@ def instance_norm(call: Call) -> Any:
         raise call.refuse("normalises rows in a way that is not known")
     mean, var = call.get(1, "running_mean"), call.get(2, "running_var")
     weight, bias = call.get(3, "weight"), call.get(4, "bias")
-    own, momentum, eps = call.get(5, "use_input_stats", True), call.get(6, "momentum", 0.1), call.get(7, "eps", 1e-5)
+    own, momentum, eps = (
+        call.get(5, "use_input_stats", True),
+        call.get(6, "momentum", 0.1),
+        call.get(7, "eps", 1e-5),
+    )
     if call.alone or not own or tag.dim == 0:
         if tag.dim == 0 and own and mean is not None and not call.alone:
             raise call.refuse("keeps running statistics over instances that are spread over ranks")
@@ -64,7 +71,7 @@ def instance_norm(call: Call) -> Any:
 
 
 def _standard(
-    call: Call, x: Tensor, dims: Sequence[int], count: int, eps: float
+    call: Call, x: Tensor, dims: list[int], count: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(x − mean) / √(var + eps) over `dims` of all ranks; and the mean and the variance, without gradient."""
     mean = total(call, x.sum(dims, keepdim=True)) / count

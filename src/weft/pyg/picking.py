@@ -282,7 +282,7 @@ def nonzero(call: Call) -> Any:
 
 @rule("embedding")
 def embedding(call: Call) -> Any:
-    x, tag = call.x, tag_of(call.x)
+    tag = tag_of(call.x)
     call.no_names()
     if tag is None or tag_of(call.get(1, "weight")) is not None:
         raise call.refuse("looks up rows that are spread over ranks")

@@ -40,11 +40,28 @@ def matmul(call: Call) -> Any:
     if at is not None:
         found.append((a.dim() - at.dim - lost, at.space))
     if bt is not None:
-        found.append((1 if bt.dim == b.dim() - 1 else b.dim() - bt.dim - (1 if a.dim() == 1 else 0), bt.space))
+        found.append(
+            (1 if bt.dim == b.dim() - 1 else b.dim() - bt.dim - (1 if a.dim() == 1 else 0), bt.space)
+        )
     if len({back for back, _ in found}) > 1:
         raise call.refuse("multiplies rows with rows: all pairs of vertices")
     back, space = found[0][0], call.one_space([s for _, s in found])
     return put(out, Tag(space, out.dim() - back))
+
+
+@rule("addmm")
+def addmm(call: Call) -> Any:
+    """beta · c + alpha · (rows of a) b"""
+    call.no_names()
+    c, a, b = call.x, call.get(1, "mat1"), call.get(2, "mat2")
+    at, ct = tag_of(a), tag_of(c)
+    if at is None or at.dim != 0 or tag_of(b) is not None or (ct is not None and ct.dim != c.dim() - 2):
+        raise call.refuse("multiplies rows in a way that is not known. Use a @ b")
+    if ct is not None:
+        call.one_space([at.space, ct.space])
+    elif c.dim() == 2 and c.shape[0] not in (1, at.space.size):
+        raise call.refuse(f"adds rows of {at.space} to rows that are not spread")
+    return put(call.run(), Tag(at.space, 0))
 
 
 @rule("einsum")
@@ -88,7 +105,12 @@ def sequence(call: Call) -> Any:
     x, tag = call.x, tag_of(call.x)
     call.no_names()
     batch_first = call.args[-1]
-    if tag is None or x.dim() != 3 or tag.dim != (0 if batch_first else 1) or not isinstance(batch_first, bool):
+    if (
+        tag is None
+        or x.dim() != 3
+        or tag.dim != (0 if batch_first else 1)
+        or not isinstance(batch_first, bool)
+    ):
         raise call.refuse("goes along rows that are spread over ranks")
     if call.args[5] and call.args[6]:  # dropout, training
         raise call.refuse("drops out inside, and the numbers would depend on ranks. Use dropout=0")
@@ -101,7 +123,7 @@ def sequence(call: Call) -> Any:
 
 @rule("prelu")
 def prelu(call: Call) -> Any:
-    x, tag = call.x, tag_of(call.x)
+    tag = tag_of(call.x)
     call.no_names()
     weight = call.get(1, "weight")
     if tag is None or (weight.numel() > 1 and tag.dim == 1):
@@ -120,12 +142,13 @@ def within_rows(call: Call) -> Any:
     return put(call.run(), Tag(tag.space, tag.dim))
 
 
-@rule("bilinear", "pairwise_distance")
+@rule("bilinear", "pairwise_distance", "cross", "linalg_cross")
 def pairs(call: Call) -> Any:
     """Row k of one with row k of the other."""
     call.no_names()
     tags = [tag for _, tag in call.tagged()]
     x = call.x
-    if len({tag.dim for tag in tags}) != 1 or positive(tags[0].dim, x.dim()) == x.dim() - 1:
+    dim = call.get(2, "dim", -1) if "cross" in call.name else -1
+    if len({tag.dim for tag in tags}) != 1 or dim is None or positive(dim, x.dim()) == tags[0].dim:
         raise call.refuse("is given rows in a way that is not known")
     return put(call.run(), Tag(call.one_space([tag.space for tag in tags]), tags[0].dim))

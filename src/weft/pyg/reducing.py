@@ -1,7 +1,7 @@
 """Sums, means, extremes and norms over rows: over those of all ranks.
 
-    y = Σ_k x[k]     forward: this rank's sum, then all-reduce; backward: all-reduce of the gradient, which
-                     every rank has a part of, for every rank used y
+y = Σ_k x[k]     forward: this rank's sum, then all-reduce; backward: all-reduce of the gradient, which
+                 every rank has a part of, for every rank used y
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ def _last_name(call: Call, x: Tensor, tag: Tag) -> Any:
     spaces = {n.space for n in (names if isinstance(names, tuple) else (names,)) if n is not None}
     if call.name != "max" or call.get(1, "dim") is not None or len(spaces) != 1:
         raise call.refuse("looks for one of the vertex numbers, which differ from rank to rank")
-    return x.new_tensor(spaces.pop().size - 1)
+    space = spaces.pop()
+    if space not in call.home.numbered:
+        call.home.numbered.append(space)
+    return x.new_tensor(space.size - 1)
 
 
 @rule("norm", "linalg_norm", "linalg_vector_norm", "vector_norm")

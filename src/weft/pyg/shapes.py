@@ -40,7 +40,19 @@ def length(call: Call) -> Any:
     return call.run()
 
 
-@rule("t", "T.get", "mT.get", "H.get", "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "unsqueeze")
+@rule(
+    "t",
+    "T.get",
+    "mT.get",
+    "H.get",
+    "transpose",
+    "permute",
+    "movedim",
+    "moveaxis",
+    "swapaxes",
+    "swapdims",
+    "unsqueeze",
+)
 def turned(call: Call) -> Any:
     tag = tag_of(call.x)
     if tag is None:
@@ -102,7 +114,9 @@ def _reshaped(call: Call, x: Tensor, tag: Tag, out: Tensor, asked: Sequence[Any]
     same = [
         d
         for d in range(out.dim())
-        if out.shape[d] == rows and math.prod(out.shape[:d]) == before and math.prod(out.shape[d + 1 :]) == after
+        if out.shape[d] == rows
+        and math.prod(out.shape[:d]) == before
+        and math.prod(out.shape[d + 1 :]) == after
     ]
     marked = [d for d, s in enumerate(asked) if isinstance(s, Count) or s == -1]
     for candidates in ([d for d in marked if d in same], [tag.dim] if tag.dim in same else [], same):
@@ -114,7 +128,9 @@ def _reshaped(call: Call, x: Tensor, tag: Tag, out: Tensor, asked: Sequence[Any]
             return space.times(after // rest), 0
         if isinstance(space, Times) and rest == after * space.k and out.shape[0] == space.of.size:
             return space.of, 0
-    raise call.refuse(f"{tuple(x.shape)} → {tuple(out.shape)} mixes rows of {space} that lie on different ranks")
+    raise call.refuse(
+        f"{tuple(x.shape)} → {tuple(out.shape)} mixes rows of {space} that lie on different ranks"
+    )
 
 
 @rule("expand", "expand_as", "broadcast_to")
@@ -194,9 +210,9 @@ def cat(call: Call) -> Any:
         if (tag := tag_of(t)) is not None:
             spaces.append(tag.space)
             continue
-        # Loops of all vertices, of which somebody kept the plain number.
-        known = next((v for v in call.home.vertices if v.size == t.shape[d]), None)
-        if known is None:
+        # Loops of all vertices, whose number somebody has from `edge_index.max()`.
+        known = next((v for v in call.home.numbered if v.size == t.shape[d]), None)
+        if known is None or any(known is space for space in spaces):
             raise call.refuse("puts together rows that are spread over ranks with others that are not")
         spaces.append(known)
     return put(out, Tag(joined(spaces), d, _joined_names(call, [tag.names for _, tag in tagged])))

@@ -19,7 +19,7 @@ from ..parallel.source import read_arcs, read_vertices
 from .space import Halo, Names, Root, Tag, set_tag
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cut:
     """How vertices are shared out (`weft partition`); `order` is that within a rank."""
 
@@ -32,7 +32,7 @@ class Cut:
 class Shares:
     """Who has which vertices of one graph.
 
-        blocks  the vertices of each rank        space   this rank's
+    blocks  the vertices of each rank        space   this rank's
     """
 
     def __init__(self, comm: Communicator, blocks: Blocks):
@@ -52,12 +52,14 @@ class Shares:
     def edge_index(self, source: Tensor, target: Tensor, ids: Tensor, count: int) -> Tensor:
         """The tagged edge_index [2, m] of arcs into own vertices, by vertex numbers. Every rank calls it.
 
-            ids [m]   the arcs' numbers, all below `count`
+        ids [m]   the arcs' numbers, all below `count`
         """
         begin, end = self.blocks.own(self.comm.rank)
         place = self.blocks.place_of[source]
         away = (place < begin) | (place >= end)
-        others, at = torch.unique(place[away], return_inverse=True)  # by place: by owner, and as they lie there
+        others, at = torch.unique(
+            place[away], return_inverse=True
+        )  # by place: by owner, and as they lie there
         row = place - begin
         row[away] = at + (end - begin)
         halo_ids = self.blocks.order[others]
@@ -69,7 +71,7 @@ class Shares:
         return set_tag(torch.stack([row, self.blocks.place_of[target] - begin]), Tag(arcs, 1, names))
 
 
-def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> tuple[Any, Shares]:
+def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     """This rank's share of a PyG `Data`, a weft `Graph` or a store, as a PyG `Data`. Every rank calls it."""
     if isinstance(data, (str, Path)):
         data = open_store(data)
@@ -77,12 +79,13 @@ def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> tuple[Any, Shar
         return _of_graph(data, comm, cut, seed)
     if not hasattr(data, "edge_index") or not hasattr(data, "is_node_attr"):
         raise UserError(
-            f"a {type(data).__name__} cannot be shared. Give a PyG Data with edge_index, a weft Graph or a store."
+            f"a {type(data).__name__} cannot be shared. "
+            "Give a PyG Data with edge_index, a weft Graph or a store."
         )
     return _of_data(data, comm, cut, seed)
 
 
-def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> tuple[Any, Shares]:
+def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     _check(data, comm)
     edges, n = data.edge_index.cpu(), int(data.num_nodes)
     graph = Graph.from_arcs(edges[0], edges[1], n)
@@ -102,7 +105,7 @@ def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> tuple[Any, S
             out[key] = set_tag(value[mine.to(value.device)], Tag(tag.space, 0))
         elif key != "num_nodes":
             out[key] = value
-    return out, shares
+    return out
 
 
 def _arcs(shares: Shares, edges: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +120,9 @@ def _kind(data: Any, key: str) -> str:
     value = data[key]
     if not isinstance(value, Tensor):
         if key.startswith("adj"):
-            raise UserError(f"data.{key} is a sparse matrix, which is not shared. Use edge_index in its place.")
+            raise UserError(
+                f"data.{key} is a sparse matrix, which is not shared. Use edge_index in its place."
+            )
         return "other"
     if key.endswith("index") and value.dim() == 2 and value.shape[0] == 2 and not value.is_floating_point():
         return "arcs"
@@ -139,19 +144,20 @@ def _check(data: Any, comm: Communicator) -> None:
     n = data.num_nodes
     if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < n):
         raise UserError(
-            f"data.edge_index names vertex {int(edges.max())}, but data has {n} vertices. Is it of another graph?"
+            f"data.edge_index names vertex {int(edges.max())}, but data has {n} vertices. "
+            "Is it of another graph?"
         )
     mark = [int(n), int(edges.shape[1]), zlib.crc32(edges.cpu().contiguous().numpy().tobytes())]
     marks = comm.all_gather_json(mark)
     wrong = next((rank for rank, other in enumerate(marks) if other != marks[0]), None)
     if wrong is not None:
         raise UserError(
-            f"rank {wrong} was given another graph than rank 0 ({marks[wrong][:2]} against {marks[0][:2]} vertices "
-            "and arcs). Load the same data on every rank."
+            f"rank {wrong} was given another graph than rank 0 (vertices and arcs {marks[wrong][:2]}, there "
+            f"{marks[0][:2]}). Load the same data on every rank."
         )
 
 
-def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) -> tuple[Any, Shares]:
+def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) -> Any:
     """Rows and arcs are read as they are needed: no rank holds the whole."""
     from torch_geometric.data import Data
 
@@ -169,4 +175,4 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) ->
     for key in ("train_mask", "val_mask", "test_mask"):
         if (found := read_vertices(source, shares.own, key)) is not None:
             out[key] = shares.tag_rows(found)
-    return out, shares
+    return out

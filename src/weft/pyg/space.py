@@ -14,7 +14,8 @@ Tensors of two spaces are never mixed: x[mask] + x is refused here as it is in o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +29,8 @@ from ..parallel import Fetch
 class Space:
     """Rows spread over the ranks: `size` of them here, `total` everywhere, each with a number of its own.
 
-        span     a bound of the numbers, the same on every rank: ids[k] < span
-        family   which numbers these are: two spaces of one family number rows alike
+    span     a bound of the numbers, the same on every rank: ids[k] < span
+    family   which numbers these are: two spaces of one family number rows alike
     """
 
     def __init__(self, comm: Communicator, size: int, span: int, name: str, family: Any = None):
@@ -90,7 +91,9 @@ class Root(Space):
 
 class _Subset(Space):
     def __init__(self, of: Space, mask: Tensor):
-        super().__init__(of.comm, int(mask.sum()), of.span, f"some {of.name.removeprefix('some ')}", of.family)
+        super().__init__(
+            of.comm, int(mask.sum()), of.span, f"some {of.name.removeprefix('some ')}", of.family
+        )
         self.of, self._mask = of, mask.detach().clone()
 
     def _number(self) -> Tensor:
@@ -167,7 +170,7 @@ def _begin(a: Space, b: Space) -> int | None:
 class Halo:
     """The vertices of other ranks that this rank's arcs read: names n_own, n_own + 1, … after its own.
 
-        ids [n_halo]   their numbers        plan   who sends them
+    ids [n_halo]   their numbers        plan   who sends them
     """
 
     def __init__(self, space: Space, ids: Tensor, plan: Fetch):
@@ -223,45 +226,88 @@ def set_tag(x: Tensor, tag: Tag | None) -> Tensor:
 
 
 class Count(int):
-    """A number of rows: this rank's where it is a shape, everybody's where something is divided by it.
+    """A number of rows: this rank's where it is a shape, everybody's where one computes with it.
 
     `x.sum(0) / x.size(0)` is then the mean over all ranks' rows, and `x.view(x.size(0), -1)` what it was.
     Comparisons with a plain number are about everybody's rows too, so that all ranks go the same way.
+
+    space  the rows that are counted, `each` numbers of them; None: a number computed from such a count
     """
 
-    space: Space
+    space: Space | None
     each: int
+    _world: Callable[[], int]
 
     def __new__(cls, space: Space, each: int = 1) -> Count:
         made = super().__new__(cls, space.size * each)
-        made.space, made.each = space, each
+        made.space, made.each, made._world = space, each, lambda: space.total * each
         return made
 
     @property
     def world(self) -> int:
-        """Rows on all ranks."""
-        return self.space.total * self.each
+        """The number on all ranks."""
+        return self._world()
 
-    def __float__(self) -> float:
-        return float(self.world)
+    def _with(self, other: Any, do: Callable[[Any, Any], Any]) -> Any:
+        """What comes of it and another whole number: a shape here, and a number everywhere."""
+        if not isinstance(other, int):
+            return do(self.world, other)
+        if do is operator.mul and self.space is not None and not isinstance(other, Count):
+            return Count(self.space, self.each * other)
+        made = int.__new__(Count, do(int(self), int(other)))
+        made.space, made.each = None, 1
+        made._world = lambda: do(self.world, other.world if isinstance(other, Count) else other)
+        return made
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul)
+
+    __radd__, __rmul__ = __add__, __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        return self.world / other
+        return self.world / (other.world if isinstance(other, Count) else other)
 
     def __rtruediv__(self, other: Any) -> Any:
         return other / self.world
 
+    def __float__(self) -> float:
+        return float(self.world)
+
+    def __bool__(self) -> bool:
+        return self.world != 0
+
+    def _compare(self, other: Any, do: Callable[[Any, Any], bool]) -> bool:
+        return do(int(self), int(other)) if isinstance(other, Count) else do(self.world, other)
+
     def __lt__(self, other: Any) -> bool:
-        return int(self) < other if isinstance(other, Count) else self.world < other
+        return self._compare(other, operator.lt)
 
     def __le__(self, other: Any) -> bool:
-        return int(self) <= other if isinstance(other, Count) else self.world <= other
+        return self._compare(other, operator.le)
 
     def __gt__(self, other: Any) -> bool:
-        return int(self) > other if isinstance(other, Count) else self.world > other
+        return self._compare(other, operator.gt)
 
     def __ge__(self, other: Any) -> bool:
-        return int(self) >= other if isinstance(other, Count) else self.world >= other
+        return self._compare(other, operator.ge)
+
+    def __eq__(self, other: object) -> bool:
+        """Shapes are compared as they are here; whether there are rows at all is asked of everybody."""
+        if isinstance(other, int) and not isinstance(other, Count) and other == 0:
+            return self.world == 0
+        return int.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __repr__(self) -> str:
         return int.__repr__(self)
