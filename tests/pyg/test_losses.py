@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as g
@@ -103,7 +104,8 @@ def test_counts_and_accuracies_are_of_all_rows():
         hits = (pred[d.train_mask] == d.y[d.train_mask]).sum()
         return [
             int(hits), int(d.train_mask.sum()), (pred == d.y).float().mean().item(),
-            hits.item() / d.y.size(0), int(d.y.max()) + 1, bool((d.y == 3).any()), *d.y.bincount().tolist(), float(job.mean(d.x[:, 0])),
+            hits.item() / d.y.size(0), int(d.y.max()) + 1, bool((d.y == 3).any()),
+            *d.y.bincount().tolist(), float(job.mean(d.x[:, 0])),
             1 / d.num_nodes,
         ]  # fmt: skip
 
@@ -136,6 +138,12 @@ REFUSALS = {
     "a loss against what is not shared": lambda d: functional.cross_entropy(
         d.x, torch.zeros(9, dtype=torch.long)
     ),
+    "softmax over who knows what": lambda d: functional.softmax(d.history, dim=None, _stacklevel=5),
+    "the median of all": lambda d: d.x.median(),
+    "columns of bounded norm": lambda d: d.x.renorm(2, 1, 1.0),
+    "the spectral norm": lambda d: torch.linalg.norm(d.x, 2),
+    "where a mask holds": lambda d: torch.where(d.train_mask),
+    "an index of numpy": lambda d: d.x[np.array([0, 4])],
     "quantiles": lambda d: torch.quantile(d.x, 0.5),
     "a backward of rows": lambda d: (d.x * torch.ones(1, requires_grad=True).double()).backward(),
 }
@@ -149,6 +157,7 @@ def test_what_would_be_this_ranks_only_is_refused(name):
 
 WRONG_ANYWHERE = {
     "rows of two spaces", "vertices and arcs", "a backward of rows", "a loss against what is not shared",
+    "softmax over who knows what",
 }  # fmt: skip
 
 
@@ -223,6 +232,26 @@ def test_one_exchange_serves_all_reads_of_a_tensor_and_features_travel_once():
         assert again == halo * WIDTH
 
 
+def test_as_many_rows_travel_as_the_partition_says():
+    from weft.comm import Ledger
+    from weft.graph import Graph
+    from weft.parallel import Blocks, Grid
+    from weft.partition import measure
+
+    def work(comm):
+        with ranks(comm) as job:
+            d = job.share(directed(), "random")
+            with Ledger(comm) as books:
+                d.x[d.edge_index[0]]
+            return books.words("pull"), job._seed
+
+    found = run_ranks(work, RANKS, "threads")
+    edges = directed().edge_index
+    graph = Graph.from_arcs(edges[0], edges[1], 23)
+    parts = Blocks.even(23, Grid(RANKS), found[0][1]).parts
+    assert sum(words for words, _ in found) == measure(graph, parts, RANKS).volume_total * WIDTH
+
+
 def test_a_graph_that_differs_from_rank_to_rank_or_does_not_fit_is_refused():
     def differs(comm):
         with ranks(comm) as job:
@@ -236,6 +265,17 @@ def test_a_graph_that_differs_from_rank_to_rank_or_does_not_fit_is_refused():
         job.share(data)
     with pytest.raises(UserError, match="cannot be shared"), ranks() as job:
         job.share([1, 2])
+
+
+def test_a_checkpoint_which_runs_modules_on_the_way_back_is_refused():
+    from torch.utils.checkpoint import checkpoint
+
+    def ask(job, d):
+        model = job.wrap(g.GCNConv(WIDTH, CLASSES).double())
+        checkpoint(model, d.x, d.edge_index, use_reentrant=False).sum().backward()
+
+    with pytest.raises(Refused, match="run again on the way back"):
+        shared(ask)
 
 
 class Secret(torch.autograd.Function):

@@ -27,6 +27,8 @@ def scatter(call: Call) -> Any:
     index, src = call.get(2, "index"), call.get(3, "src", call.kwargs.get("source"))
     by = tag_of(index)
     tag = tag_of(src)
+    if call.kwargs.get("alpha", 1) != 1:
+        raise call.refuse("is given alpha. Multiply first")
     if by is None and tag is None:
         return _plain(call, out)
     if by is None or (tag is not None and not agree(tag.space, by.space)):

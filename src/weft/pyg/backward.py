@@ -35,7 +35,11 @@ def backward(call: Call) -> Any:
     before = [w.grad for w in weights]
     for w in weights:
         w.grad = None
-    torch.autograd.backward(roots, seeds, **rest)
+    call.home.going_back = True
+    try:
+        torch.autograd.backward(roots, seeds, **rest)
+    finally:
+        call.home.going_back = False
     summed = sum_over_ranks([w.grad for w in weights], weights, call.comm)
     for w, old, new in zip(weights, before, summed, strict=True):
         w.grad = old if new is None else new if old is None else old.add_(new)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..comm import Communicator, connect
 from ..errors import UserError
+from .call import Refused
 from .mode import Sharing
 from .share import Cut, share
 from .space import tag_of
@@ -82,6 +83,11 @@ class Job:
         kind, sharing = type(module).__name__, self.sharing
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if sharing.going_back:
+                raise Refused(
+                    f"{kind} ({path}) is run again on the way back, by torch.utils.checkpoint. "
+                    "This is not there on ranks: leave it out."
+                )
             sharing.running.append((path, kind))
 
         def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:

@@ -19,7 +19,7 @@ UNARY = named(
     "hardswish hardsigmoid logsigmoid threshold tanhshrink softshrink hardshrink sin cos tan asin acos "
     "atan sinh cosh sign sgn floor ceil round trunc frac clamp clamp_min clamp_max clip isnan isinf "
     "isfinite logical_not bitwise_not invert nan_to_num erf erfc erfinv lgamma digamma double half "
-    "bfloat16 fill zero real data.get zeros_like ones_like empty_like full_like"
+    "bfloat16 fill zero real  zeros_like ones_like empty_like full_like"
 )
 BINARY = named(
     "add sub subtract mul multiply div divide true_divide truediv floor_divide floordiv remainder fmod "
@@ -29,7 +29,7 @@ BINARY = named(
     "copysign copy"
 )
 COMPARISONS = named("eq ne lt le gt ge equal less greater less_equal greater_equal not_equal")
-KEEPING = named("clone detach contiguous to long type type_as cpu cuda requires_grad alias")
+KEEPING = named("data.get clone detach contiguous to long type type_as cpu cuda requires_grad alias")
 """What leaves values as they are: names stay names."""
 ABOUT = named(
     "dim ndim ndim.get ndimension dtype.get device.get layout.get requires_grad.get is_leaf.get "
@@ -184,12 +184,16 @@ def random(call: Call) -> Any:
 
 ALONG = named(
     "softmax log_softmax softmin normalize argsort cumsum cumprod logcumsumexp cummax cummin sort topk "
-    "kthvalue flip roll diff renorm glu cosine_similarity argmax argmin median mode"
+    "kthvalue flip roll diff glu cosine_similarity argmax argmin median mode"
 )
-_DEFAULT = {"normalize": 1, "cosine_similarity": 1, "flip": 0, "roll": None, "argmax": None, "argmin": None}
+_DEFAULT = {
+    "normalize": 1, "cosine_similarity": 1, "flip": 0,
+    **dict.fromkeys(named("roll argmax argmin median softmax log_softmax softmin")),
+}  # fmt: skip
+"""Dims that are not named: not the last one; None: all, or one that torch guesses."""
 _PLACE = {
     "normalize": (2, "dim"), "cosine_similarity": (2, "dim"), "topk": (2, "dim"), "kthvalue": (2, "dim"),
-    "flip": (1, "dims"), "roll": (2, "dims"), "renorm": (2, "dim"), "diff": (2, "dim"),
+    "flip": (1, "dims"), "roll": (2, "dims"), "diff": (2, "dim"),
 }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ class Sharing(TorchFunctionMode):
     numbered    spaces whose number of rows was read off an edge_index, as a plain number
     parameters  weights that every rank has, in the order in which their gradients are summed
     running     the modules that are running: (path, class), outermost first
+    going_back  whether gradients are on their way: torch's functions are then plain
     """
 
     def __init__(self, comm: Communicator, seed: int):
@@ -48,6 +49,7 @@ class Sharing(TorchFunctionMode):
         self.numbered: list[Space] = []
         self.parameters: list[nn.Parameter] = []
         self.running: list[tuple[str, str]] = []
+        self.going_back = False
 
     def __enter__(self) -> Any:
         torch.autograd.Function.apply = classmethod(_guarded)  # type: ignore[method-assign, assignment]

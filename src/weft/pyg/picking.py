@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ class _Index:
 
     def __init__(self, call: Call, x: Tensor, index: Any):
         items = list(index) if isinstance(index, tuple) else [index]
-        items = [torch.tensor(i, device=x.device) if isinstance(i, list) else i for i in items]
+        items = [_as_index(call, i, x) for i in items]
         reads = [_reads(item) for item in items]
         if any(item is Ellipsis for item in items):
             at = next(k for k, item in enumerate(items) if item is Ellipsis)
@@ -39,6 +40,14 @@ class _Index:
     def item_at(self, dim: int) -> int:
         """Which item reads a dim of x."""
         return next(k for k, d in enumerate(self.dims) if d == dim and _reads(self.items[k]))
+
+
+def _as_index(call: Call, item: Any, x: Tensor) -> Any:
+    if isinstance(item, (list, np.ndarray)):
+        return torch.as_tensor(item, device=x.device)
+    if item is None or item is Ellipsis or isinstance(item, (int, slice, Tensor)):
+        return item
+    raise call.refuse(f"is given a {type(item).__name__} as index")
 
 
 def _reads(item: Any) -> int:
@@ -254,8 +263,22 @@ def _set_where(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> An
         if isinstance(value, Tensor) and value.dim():
             raise call.refuse("writes single numbers by a mask. Use where(mask, value, x)")
     else:
-        _values_fit(call, tag.space.subset(mask), value)
+        space = tag.space.subset(mask)
+        _values_fit(call, space, value)
+        if not call.alone and _of_all_rows(call, value, space):
+            # One value for every row of all ranks, such as torch.rand(int(mask.sum())): each takes its own.
+            return call.func(x, call.args[1], value[space.places().to(value.device)])
     return call.run()
+
+
+def _of_all_rows(call: Call, value: Any, space: Space) -> bool:
+    if not isinstance(value, Tensor) or tag_of(value) is not None or not value.dim() or value.shape[0] == 1:
+        return False
+    if value.shape[0] != space.total:
+        raise call.refuse(
+            f"writes {value.shape[0]} rows that are not spread where {space.total} are on all ranks"
+        )
+    return True
 
 
 def _values_fit(call: Call, space: Space, value: Any) -> None:

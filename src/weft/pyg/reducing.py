@@ -170,7 +170,7 @@ def norm(call: Call) -> Any:
     if tag is None:
         return call.run()
     call.no_names()
-    order = call.get(1, "p", call.kwargs.get("ord", 2))
+    order = call.get(1, "p", call.kwargs.get("ord", None if call.name == "linalg_norm" else 2))
     given = call.get(2, "dim")
     dims = _dims(call, 2) if given is not None else list(range(x.dim()))
     keepdim = bool(call.get(3, "keepdim", False))
@@ -178,6 +178,8 @@ def norm(call: Call) -> Any:
         return _local(call, tag, dims, keepdim)
     if call.alone:
         return call.run()
+    if call.name == "linalg_norm" and x.dim() == 2 and given is None and order is not None:
+        raise call.refuse("of a matrix, with an order, is not there. Use x.norm()")
     if order not in (2, 2.0, None, "fro", 1, 1.0):
         raise call.refuse(f"of order {order} over rows that are spread over ranks is not there. Use 1 or 2")
     if order in (1, 1.0):

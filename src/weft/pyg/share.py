@@ -16,7 +16,7 @@ from ..graph import Graph, Store, open_store
 from ..parallel import Blocks, ByBlocks, Fetch, Grid
 from ..parallel.assign import assign
 from ..parallel.source import read_arcs, read_vertices
-from .space import Halo, Names, Root, Tag, set_tag
+from .space import Count, Halo, Names, Root, Tag, set_tag
 
 
 @dataclass
@@ -105,6 +105,7 @@ def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
             out[key] = set_tag(value[mine.to(value.device)], Tag(tag.space, 0))
         elif key != "num_nodes":
             out[key] = value
+    out.num_nodes = Count(shares.space)
     return out
 
 
@@ -166,7 +167,7 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) ->
     target = shares.own[arcs.row]
     # An arc is there once: source and target number it.
     index = shares.edge_index(arcs.vertex, target, target * n + arcs.vertex, n * n)
-    out = Data(edge_index=index)
+    out = Data(edge_index=index, num_nodes=Count(shares.space))
     if arcs.value is not None:
         out.edge_weight = set_tag(arcs.value, Tag(index.__dict__["_weft_tag"].space, 0))
     for key, name in (("features", "x"), ("labels", "y")):

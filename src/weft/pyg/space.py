@@ -61,6 +61,11 @@ class Space:
         here = torch.tensor([self.size], dtype=torch.int64, device="cpu")
         return int(self.comm.all_reduce(here, phase="count"))
 
+    def places(self) -> Tensor:
+        """[size] int64: where the rows here stand among all, by number. Every rank calls it."""
+        everybody = self.comm.all_gather(self.ids.contiguous(), phase="plan").sort().values
+        return torch.searchsorted(everybody, self.ids)
+
     def subset(self, mask: Tensor) -> Space:
         """The rows where `mask` holds. One mask makes one space, so that x[mask] and y[mask] agree."""
         kept = mask.__dict__.get("_weft_subset")
