@@ -188,6 +188,20 @@ def test_weights_are_those_of_rank_0_and_what_has_no_shape_is_refused():
         job.wrap(g.GCNConv(-1, 3))
 
 
+def test_a_model_that_nobody_wrapped_must_be_the_same_on_every_rank():
+    def on(models):
+        def work(comm):
+            with ranks(comm) as job:
+                models[comm.rank](job.share(load(GRAPH)).x)
+
+        run_ranks(work, 2, "threads")
+
+    model = nn.Linear(W, C)
+    on([model, copy.deepcopy(model)])
+    with pytest.raises(UserError, match=r"differs from rank to rank. Use job.wrap"):
+        on([nn.Linear(W, C), nn.Linear(W, C)])
+
+
 def test_an_unknown_partition_is_named():
     with pytest.raises(UserError, match="Did you mean 'metis'"), ranks() as job:
         job.share(load(GRAPH), "metsi")

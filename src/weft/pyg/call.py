@@ -33,6 +33,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return enter
 
 
+_names: dict[Any, str] = {}
+
+
 def named(words: str) -> list[str]:
     """The names of functions, as one writes them down."""
     return words.split()
@@ -44,10 +47,13 @@ def name_of(func: Any) -> str:
     >>> name_of(torch.Tensor.add_), name_of(torch.Tensor.__add__), name_of(torch.Tensor.shape.__get__)
     ('add', 'add', 'shape.get')
     """
+    if (known := _names.get(func)) is not None:
+        return known
     name = str(getattr(func, "__name__", func))
     if name in ("__get__", "__set__", "__delete__"):
         return f"{func.__self__.__name__}.{name.strip('_')}"
-    return name.strip("_")
+    _names[func] = name.strip("_")
+    return _names[func]
 
 
 @dataclass

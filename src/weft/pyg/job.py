@@ -56,6 +56,8 @@ class Job:
             self._same_weights(model)
         known = {id(p) for p in self.sharing.parameters}
         self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
+        for p in model.parameters():
+            p.__dict__["_weft_same"] = True
         for path, module in model.named_modules():
             self._follow(module, path)
         return model

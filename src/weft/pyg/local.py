@@ -114,7 +114,11 @@ def compare(call: Call) -> Any:
         return _by_row(call)
     if any(names_of(tag) is None for _, tag in tagged) or len(tagged) < 2:
         raise call.refuse("compares vertex numbers of edge_index with numbers that are no vertices'")
-    args = [t if (names := names_of(tag_of(t))) is None else names.numbers(t) for t in call.args]
+    found = [names for _, tag in tagged if (names := names_of(tag)) is not None]
+    alike = len({id(n.space) for n in found}) == 1 and len({id(n.halo) for n in found if n.halo}) < 2
+    args = call.args
+    if not (alike and call.name in ("eq", "ne")):  # names of one space are the same where vertices are
+        args = tuple(t if (n := names_of(tag_of(t))) is None else n.numbers(t) for t in args)
     return put(call.func(*args, **call.kwargs), broadcast_tag(call, args[0].dim()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..comm import Communicator
+from ..errors import UserError
 from ..kernels.function import Function
 from . import adding, backward, chance, local, losses, norms, picking, products, reducing, shapes  # noqa: F401
 from .call import RULES, Call, Refused, name_of
@@ -31,6 +33,9 @@ def _guarded(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 _ALWAYS = frozenset({"backward", "grad", "dropout"})
 """Functions that have a rule also where no rows are given."""
+
+
+_PLAIN = frozenset(local.ABOUT)
 
 
 class Sharing(TorchFunctionMode):
@@ -58,18 +63,36 @@ class Sharing(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = name_of(func)
-        if name not in _ALWAYS and not _touches(args) and not (kwargs and _touches(kwargs.values())):
+        if name in _PLAIN or (
+            name not in _ALWAYS and not _touches(args) and not (kwargs and _touches(kwargs.values()))
+        ):
             return func(*args, **kwargs)
         call = Call(func, args, kwargs, self)
         rule = RULES.get(name)
         try:
             if rule is None:
                 raise call.refuse("is not known for rows that are spread over ranks")
+            self._same_weights(call)
             return rule(call)
         except Refused:
             if self.comm.size > 1:
                 raise
             return func(*args, **kwargs)  # one rank has all rows: this is one process
+
+    def _same_weights(self, call: Call) -> None:
+        """Weights that nobody wrapped must be alike on all ranks: asked once, when rows first meet them."""
+        for t in call.tensors():
+            if self.comm.size == 1 or "_weft_same" in t.__dict__ or not (t.is_leaf and t.requires_grad):
+                continue
+            t.__dict__["_weft_same"] = True
+            if tag_of(t) is not None:
+                continue
+            mine = zlib.crc32(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            if len(set(self.comm.all_gather_json(mine))) > 1:
+                raise UserError(
+                    f"{self.where()}a weight of shape {list(t.shape)} differs from rank to rank. "
+                    "Use job.wrap(model) before the model."
+                )
 
     def where(self) -> str:
         """The module that is running, as the start of an error."""

@@ -109,7 +109,8 @@ def _picked(call: Call, x: Tensor, dim: int, picks: Tensor, index: _Index) -> An
     items = [picks if k == index.advanced[0] else item for k, item in enumerate(index.items)]
     if tag is None:  # x is the same everywhere: the rows are the index's
         assert by is not None
-        return put(x[tuple(items)], Tag(by.space, made + by.dim))
+        taken = x[tuple(items)] if picks.dtype == torch.bool else _take(x, dim, picks, items)
+        return put(taken, Tag(by.space, made + by.dim))
     if picks.dtype == torch.bool:
         if picks.dim() != 1:
             raise call.refuse("picks single numbers by a mask. Use where(mask, x, 0), or a mask of rows")
@@ -144,7 +145,13 @@ def _by_names(call: Call, x: Tensor, tag: Tag, picks: Tensor, items: list[Any], 
         )
     whole = x if names.halo is None else extended(x, tag.dim, names.halo)
     kept = tag.names if isinstance(tag.names, Names) else None
-    return put(whole[tuple(items)], Tag(by.space, made + by.dim, kept))
+    return put(_take(whole, tag.dim, picks, items), Tag(by.space, made + by.dim, kept))
+
+
+def _take(x: Tensor, dim: int, picks: Tensor, items: list[Any]) -> Tensor:
+    """x[…, picks, …]; the backward of `index_select` adds, that of an index sorts first."""
+    whole = len(items) == x.dim() and all(item is picks or item == slice(None) for item in items)
+    return x.index_select(dim, picks) if whole and picks.dim() == 1 else x[tuple(items)]
 
 
 def _beside(call: Call, x: Tensor, tag: Tag, dim: int, picks: Tensor, index: _Index) -> Any:
