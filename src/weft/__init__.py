@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .graph import load as load
     from .parallel import Grid as Grid
     from .parallel import Operator as Operator
+    from .pyg import Job as Job
+    from .pyg import ranks as ranks
     from .train import RunConfig as RunConfig
     from .train import Trainer as Trainer
 
@@ -26,23 +28,27 @@ _HOMES = {
     "Operator": "parallel",
     "Graph": "graph",
     "Grid": "parallel",
+    "Job": "pyg",
     "Ledger": "comm",
     "RunConfig": "train",
     "Trainer": "train",
     "connect": "comm",
     "load": "graph",
+    "ranks": "pyg",
 }
 
 __all__ = [
     "Communicator",
     "Graph",
     "Grid",
+    "Job",
     "Ledger",
     "Operator",
     "RunConfig",
     "Trainer",
     "connect",
     "load",
+    "ranks",
 ]
 
 

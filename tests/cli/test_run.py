@@ -23,7 +23,14 @@ def test_a_script_of_ones_own_runs_on_ranks(engine, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nosuch.py"], ["--ranks", "0", "s.py"], ["--ranks", "2"], ["--stall-seconds", "x", "s.py"]]
+    "arguments",
+    [
+        ["nosuch.py"],
+        ["--ranks", "0", "s.py"],
+        ["--ranks", "2"],
+        ["--stall-seconds", "x", "s.py"],
+        ["--engine", "threads", "s.py"],
+    ],
 )
 def test_a_mistake_is_one_line(arguments, tmp_path, capfd):
     (tmp_path / "s.py").write_text("")

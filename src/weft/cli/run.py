@@ -12,8 +12,10 @@ _EXAMPLES = """  weft run --ranks 4 script.py
   weft run --ranks 2 --engine torch --threads 1 script.py --epochs 3
 
 in the script:
-  from weft.comm import connect
-  comm = connect()                 # this rank's communicator"""
+  import weft
+  with weft.ranks() as job:        # the ranks that run it; without weft run, this process alone
+      data = job.share(data)       # this rank's share of a PyG Data, a graph or a store
+      model = job.wrap(model)      # any nn.Module, in an ordinary loop"""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -31,6 +33,8 @@ def run(arguments: Sequence[str]) -> int:
     if cut == len(arguments):
         raise UserError("weft run needs a script that ends in .py. Write weft run --ranks 4 script.py.")
     script = list(arguments[cut:])
+    if parsed.engine == "threads":
+        raise UserError("a script runs on processes, not on the engine 'threads'. Use --engine mpi or torch.")
     if not Path(script[0]).is_file():
         raise UserError(f"no file {script[0]}. Check the path.")
     try:

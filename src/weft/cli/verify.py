@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 _EXAMPLES = """  weft verify cora --strategy 2d --grid 2x2 --ranks 4
   weft verify karate --strategy grid --grid 3x2x1 --ranks 6 --exchange sparse --dtype float64
   weft verify cora --model sage --batch-size 50 --fanouts 5,5 --feed push-pull --ranks 3
-  weft verify g.weft --ranks 27 --strategy 3d --engine threads --json"""
+  weft verify g.weft --ranks 27 --strategy 3d --engine threads --json
+  weft verify script.py:make_model cora --ranks 3     a module of your own; --help after it says more"""
 
 
 def run(arguments: Sequence[str]) -> int:
+    if any(".py:" in word for word in arguments[:1]):
+        from .verify_module import run as run_module
+
+        return run_module(arguments)
     parser = Parser(
         "verify", "[GRAPH | RUN.toml] [OPTIONS]",
         "Train on ranks and alone, and compare every loss, every gradient and the embeddings; exit status 1 "

@@ -120,6 +120,18 @@ class Fetch:
             raise ValueError(f"x_own must be [n_own, w], not {tuple(x_own.shape)}")
         return gather_rows(_Pull.apply(x_own, self), self._beside(self.index, x_own), self.distinct)
 
+    def sums(self, y: Tensor, rows: int) -> Tensor:
+        """x[v] = Σ y[k] over all ranks and all k with ids[k] = v; the dual of `rows`. [m, w] → [n_own, w].
+
+        >>> from weft.comm import run_ranks
+        >>> def work(comm):
+        ...     plan = Fetch(comm, Cyclic(2, comm.size), torch.tensor([1, 1]))
+        ...     return plan.sums(torch.ones(2, 1), 1).item()
+        >>> run_ranks(work, 2, "threads")  # two rows from each rank, all for vertex 1
+        [0.0, 4.0]
+        """
+        return _Sums.apply(y, rows, self)
+
     def post(self, x_own: Tensor) -> Request:
         """The rows on their way, without gradient; `take(request)` waits for them."""
         packed = pack_rows(x_own.detach(), self._beside(self.places, x_own))
@@ -180,3 +192,16 @@ class _Pull(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return ctx.plan.home(grads[0].contiguous(), ctx.rows), None
+
+
+class _Sums(Function):
+    """Rows to their owners, which add them up; backward fetches the gradients of those sums."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, rows: int, plan: Fetch) -> Tensor:
+        ctx.plan = plan
+        return plan.back(y.detach(), rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.plan.take(ctx.plan.post(grads[0].contiguous())), None, None

@@ -1,0 +1,6 @@
+"""Any PyG module and any loop, on ranks: tensors that know which rows of the whole graph they are."""
+
+from .call import Refused
+from .job import Job, ranks
+
+__all__ = ["Job", "Refused", "ranks"]

@@ -1,0 +1,151 @@
+"""The front door: your own model and your own loop, on ranks.
+
+import weft
+
+with weft.ranks() as job:
+    data = job.share(data)
+    model = job.wrap(model)
+    ...                        # an ordinary loop
+    out = job.collect(out)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..comm import Communicator, connect
+from ..errors import UserError
+from .call import Refused
+from .mode import Sharing
+from .share import Cut, share
+from .space import tag_of
+
+
+class Job:
+    """The ranks that run this script, and what they share.
+
+    comm   their communicator;   rank, size   which of them this is, and how many there are
+    """
+
+    def __init__(self, comm: Communicator, seed: int):
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self._seed = seed
+        self.sharing = Sharing(comm, seed)
+
+    def share(self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none") -> Any:
+        """This rank's share of a graph, as a PyG `Data`: its vertices' rows, and the arcs that end there.
+
+            data       a PyG `Data`, the same on every rank; or a weft `Graph`; or the path of a store
+            partition  block, random, metis, hypergraph or a file of parts, as in `weft partition`
+
+        Attributes of vertices and arcs are cut, what else there is stays. Tensors of the share know what
+        their rows are: modules and losses give what they would give in one process.
+        """
+        with torch._C.DisableTorchFunction():
+            return share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model itself, with rank 0's weights on every rank; `backward` sums their gradients."""
+        with torch._C.DisableTorchFunction():
+            self._same_weights(model)
+        known = {id(p) for p in self.sharing.parameters}
+        self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
+        for p in model.parameters():
+            p.__dict__["_weft_same"] = True
+        for path, module in model.named_modules():
+            self._follow(module, path)
+        return model
+
+    def _same_weights(self, model: nn.Module) -> None:
+        for name, p in model.named_parameters():
+            if isinstance(p, nn.parameter.UninitializedParameter):
+                raise UserError(f"{name} has no shape yet. Give the model its in_channels in place of -1.")
+        state = [*model.parameters(), *model.buffers()]
+        for dtype in dict.fromkeys(t.dtype for t in state):
+            mine = [t for t in state if t.dtype == dtype]
+            flat = torch.cat([t.detach().reshape(-1) for t in mine])
+            sizes = self.comm.all_gather_json(flat.numel())
+            if len(set(sizes)) > 1:
+                raise UserError(
+                    f"ranks wrap different models: {sizes} numbers. Build the same on every rank."
+                )
+            flat = self.comm.broadcast(flat, 0, phase="weights")
+            with torch.no_grad():
+                for t, part in zip(mine, flat.split([t.numel() for t in mine]), strict=True):
+                    t.copy_(part.view(t.shape))
+
+    def _follow(self, module: nn.Module, path: str) -> None:
+        """Know which module runs; and notice one whose result has lost its rows."""
+        kind, sharing = type(module).__name__, self.sharing
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if sharing.going_back:
+                raise Refused(
+                    f"{kind} ({path}) is run again on the way back, by torch.utils.checkpoint. "
+                    "This is not there on ranks: leave it out."
+                )
+            sharing.running.append((path, kind))
+
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            where = sharing.where()
+            if sharing.running:
+                sharing.running.pop()
+            given = [t for t in (*args, *kwargs.values()) if tag_of(t) is not None]
+            if self.size == 1 or not given or not isinstance(out, Tensor) or tag_of(out) is not None:
+                return
+            sizes = {tag.space.size for t in given if (tag := tag_of(t)) is not None}
+            with torch._C.DisableTorchFunction():
+                if out.dim() and out.grad_fn is not None and out.shape[0] in sizes - {0, 1}:
+                    raise UserError(
+                        f"{where}its result of {out.shape[0]} rows was made where weft cannot see it. "
+                        "Write it with torch's functions."
+                    )
+
+        module.register_forward_pre_hook(before, with_kwargs=True)
+        module.register_forward_hook(after, with_kwargs=True, always_call=True)
+
+    def mean(self, losses: Tensor) -> Tensor:
+        """The mean over the rows of all ranks, the same on every rank; `losses.mean()` says the same."""
+        return losses.mean()
+
+    def collect(self, x: Tensor) -> Tensor:
+        """The rows of all ranks, in the order of one process, on every rank; without gradient."""
+        tag = tag_of(x)
+        if tag is None:
+            return x.detach()
+        with torch._C.DisableTorchFunction():
+            if tag.names is not None:
+                raise UserError(
+                    "vertex numbers cannot be collected. Keep edge_index as it was before job.share."
+                )
+            front = x.detach().movedim(tag.dim, 0)
+            width = math.prod(front.shape[1:])
+            ids = self.comm.all_gather(tag.space.ids.contiguous(), phase="collect")
+            rows = self.comm.all_gather(front.reshape(front.shape[0], width).contiguous(), phase="collect")
+            ordered = rows[torch.argsort(ids).to(rows.device)]
+            return ordered.view(-1, *front.shape[1:]).movedim(0, tag.dim)
+
+
+@contextlib.contextmanager
+def ranks(comm: Communicator | None = None, engine: str = "auto", seed: int | None = None) -> Iterator[Job]:
+    """Join the ranks that are there: of `weft run`, mpirun, srun or torchrun; without any, be the only one.
+
+        seed  of the partition and of dropout; by default torch's, of rank 0
+
+    >>> with ranks() as job:
+    ...     job.rank, job.size
+    (0, 1)
+    """
+    comm = connect(engine) if comm is None else comm
+    mine = torch.initial_seed() if seed is None else seed
+    job = Job(comm, comm.all_gather_json(mine)[0])
+    if comm.engine != "threads":  # virtual ranks have one generator among them
+        torch.set_rng_state(comm.broadcast(torch.get_rng_state(), 0, phase="weights"))
+    with job.sharing:
+        yield job

@@ -1,0 +1,179 @@
+"""A graph, shared: every rank has the rows of its vertices and the arcs that end there."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..errors import UserError
+from ..graph import Graph, Store, open_store
+from ..parallel import Blocks, ByBlocks, Fetch, Grid
+from ..parallel.assign import assign
+from ..parallel.source import read_arcs, read_vertices
+from .space import Count, Halo, Names, Root, Tag, set_tag
+
+
+@dataclass
+class Cut:
+    """How vertices are shared out (`weft partition`); `order` is that within a rank."""
+
+    partition: str = "block"
+    epsilon: float = 0.03
+    preset: str = "default"
+    order: str = "none"
+
+
+class Shares:
+    """Who has which vertices of one graph.
+
+    blocks  the vertices of each rank        space   this rank's
+    """
+
+    def __init__(self, comm: Communicator, blocks: Blocks):
+        self.comm, self.blocks = comm, blocks
+        self.owners = ByBlocks(blocks)
+        self.own = self.owners.own(comm.rank)
+        self.space = Root(comm, self.own, blocks.order.numel(), "vertices")
+
+    def rows(self, x: Tensor, dim: int = 0) -> Tensor:
+        """This rank's rows of what all vertices have."""
+        return set_tag(x.index_select(dim, self.own.to(x.device)), Tag(self.space, dim))
+
+    def tag_rows(self, x: Tensor) -> Tensor:
+        """What are this rank's rows already."""
+        return set_tag(x, Tag(self.space, 0))
+
+    def edge_index(self, source: Tensor, target: Tensor, ids: Tensor, count: int) -> Tensor:
+        """The tagged edge_index [2, m] of arcs into own vertices, by vertex numbers. Every rank calls it.
+
+        ids [m]   the arcs' numbers, all below `count`
+        """
+        begin, end = self.blocks.own(self.comm.rank)
+        place = self.blocks.place_of[source]
+        away = (place < begin) | (place >= end)
+        others, at = torch.unique(
+            place[away], return_inverse=True
+        )  # by place: by owner, and as they lie there
+        row = place - begin
+        row[away] = at + (end - begin)
+        halo_ids = self.blocks.order[others]
+        plan = Fetch(self.comm, self.owners, halo_ids, distinct=True)
+        halo = Halo(self.space, halo_ids, plan) if self.comm.size > 1 else None
+        arcs = Root(self.comm, ids, count, "arcs")
+        arcs._total = arcs._count()  # ids need not be 0 … total − 1
+        names = (Names(self.space, halo), Names(self.space))
+        return set_tag(torch.stack([row, self.blocks.place_of[target] - begin]), Tag(arcs, 1, names))
+
+
+def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
+    """This rank's share of a PyG `Data`, a weft `Graph` or a store, as a PyG `Data`. Every rank calls it."""
+    if isinstance(data, (str, Path)):
+        data = open_store(data)
+    if isinstance(data, (Graph, Store)):
+        return _of_graph(data, comm, cut, seed)
+    if not hasattr(data, "edge_index") or not hasattr(data, "is_node_attr"):
+        raise UserError(
+            f"a {type(data).__name__} cannot be shared. "
+            "Give a PyG Data with edge_index, a weft Graph or a store."
+        )
+    return _of_data(data, comm, cut, seed)
+
+
+def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
+    _check(data, comm)
+    edges, n = data.edge_index.cpu(), int(data.num_nodes)
+    graph = Graph.from_arcs(edges[0], edges[1], n)
+    shares = Shares(comm, assign(graph, Grid(comm.size), cut, seed, comm))
+    kinds = {key: _kind(data, key) for key in data.keys()}  # noqa: SIM118  not a dict
+    arcs = {key: _arcs(shares, data[key]) for key, kind in kinds.items() if kind == "arcs"}
+    out = data.__class__()
+    for key, kind in kinds.items():
+        value = data[key]
+        if kind == "arcs":
+            out[key] = arcs[key][0]
+        elif kind == "vertex":
+            out[key] = shares.rows(value, data.__cat_dim__(key, value))
+        elif kind in arcs:
+            index, mine = arcs[kind]
+            tag = index.__dict__["_weft_tag"]
+            out[key] = set_tag(value[mine.to(value.device)], Tag(tag.space, 0))
+        elif key != "num_nodes":
+            out[key] = value
+    out.num_nodes = Count(shares.space)
+    return out
+
+
+def _arcs(shares: Shares, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """(edge_index, which arcs these are)."""
+    edges = edges.cpu()
+    mine = (shares.blocks.parts[edges[1]] == shares.comm.rank).nonzero().ravel()
+    return shares.edge_index(edges[0, mine], edges[1, mine], mine, edges.shape[1]), mine
+
+
+def _kind(data: Any, key: str) -> str:
+    """`arcs`, `vertex`, the edge_index that a value goes with, or `other`."""
+    value = data[key]
+    if not isinstance(value, Tensor):
+        if key.startswith("adj"):
+            raise UserError(
+                f"data.{key} is a sparse matrix, which is not shared. Use edge_index in its place."
+            )
+        return "other"
+    if key.endswith("index") and value.dim() == 2 and value.shape[0] == 2 and not value.is_floating_point():
+        return "arcs"
+    if value.is_sparse or value.layout != torch.strided:
+        raise UserError(f"data.{key} is a sparse matrix, which is not shared. Use edge_index in its place.")
+    beside = next((k for k in (f"{key}_index",) if k in data), None)
+    if beside is not None:
+        return beside
+    if data.is_edge_attr(key):
+        return "edge_index"
+    return "vertex" if data.is_node_attr(key) else "other"
+
+
+def _check(data: Any, comm: Communicator) -> None:
+    """Refuse what is damaged, or is not the same graph on every rank."""
+    edges = data.edge_index
+    if edges is None or edges.dim() != 2 or edges.shape[0] != 2:
+        raise UserError("data.edge_index must have the shape 2 x arcs. Give a homogeneous Data.")
+    n = data.num_nodes
+    if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < n):
+        raise UserError(
+            f"data.edge_index names vertex {int(edges.max())}, but data has {n} vertices. "
+            "Is it of another graph?"
+        )
+    mark = [int(n), int(edges.shape[1]), zlib.crc32(edges.cpu().contiguous().numpy().tobytes())]
+    marks = comm.all_gather_json(mark)
+    wrong = next((rank for rank, other in enumerate(marks) if other != marks[0]), None)
+    if wrong is not None:
+        raise UserError(
+            f"rank {wrong} was given another graph than rank 0 (vertices and arcs {marks[wrong][:2]}, there "
+            f"{marks[0][:2]}). Load the same data on every rank."
+        )
+
+
+def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) -> Any:
+    """Rows and arcs are read as they are needed: no rank holds the whole."""
+    from torch_geometric.data import Data
+
+    shares = Shares(comm, assign(source, Grid(comm.size), cut, seed, comm))
+    arcs, n = read_arcs(source, shares.own), source.num_nodes
+    target = shares.own[arcs.row]
+    # An arc is there once: source and target number it.
+    index = shares.edge_index(arcs.vertex, target, target * n + arcs.vertex, n * n)
+    out = Data(edge_index=index, num_nodes=Count(shares.space))
+    if arcs.value is not None:
+        out.edge_weight = set_tag(arcs.value, Tag(index.__dict__["_weft_tag"].space, 0))
+    for key, name in (("features", "x"), ("labels", "y")):
+        if (found := read_vertices(source, shares.own, key)) is not None:
+            out[name] = shares.tag_rows(found)
+    for key in ("train_mask", "val_mask", "test_mask"):
+        if (found := read_vertices(source, shares.own, key)) is not None:
+            out[key] = shares.tag_rows(found)
+    return out
