@@ -75,7 +75,7 @@ def take_facts(config: ModelConfig, source: Source, comm: Communicator) -> None:
     >>> config = ModelConfig("pna")
     >>> take_facts(config, karate(), single())
     >>> config.arc_features, round(config.log_degree, 2)
-    (0, 1.6)
+    (0, 1.56)
     """
     for name in open_options(config):
         setattr(config, name, _FACTS[name](source, comm))
