@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ def on_ranks(
     flags: Sequence[str] = (),
     store: str | None = None,
     trains: bool = True,
+    during: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> int:
     """Run `work` on every rank; the exit status.
 
@@ -34,6 +35,7 @@ def on_ranks(
     Else the graph is loaded and checked here, where a mistake costs nothing, and the ranks are started:
     one in this process, virtual ones, or processes, which read their shares from a store. A started rank
     runs `weft COMMAND run.toml FLAGS`. `trains`: whether the graph must have labels and a split.
+    `during` is open in this thread while virtual ranks, which are other threads, work.
     """
     from ..comm import connect, in_job
     from ..comm.launch import launch
@@ -62,7 +64,8 @@ def on_ranks(
         return work(single(), graph)
     if options.engine == "threads":
         _set_threads(config.train.threads or 1)
-        return max(run_threads(work, options.ranks, graph))
+        with during():
+            return max(run_threads(work, options.ranks, graph))
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         settings = Path(folder) / "run.toml"
         settings.write_text(to_toml(config), encoding="utf-8")

@@ -12,6 +12,7 @@ it reads are still checked for ids in range and finite numbers, so a damaged fil
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -93,6 +94,36 @@ def open_store(path: str | Path, verify: bool = True) -> Store:
     if verify:
         store.verify()
     return store
+
+
+def checksum(source: Graph | Store) -> str:
+    """A number of all that a graph holds but its name: the same in memory and in a store.
+
+    >>> from weft.graph.generators import karate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(write_store(karate(), Path(folder) / "club.weft"))
+    ...     checksum(store) == checksum(karate())
+    True
+    """
+    sections = source._sections.values() if isinstance(source, Store) else _write(source, _Nowhere())
+    facts = sorted((s.name, s.dtype, list(s.shape), s.crc32) for s in sections)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def write(self, data: Any) -> None:
+        self._at += len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, place: int) -> None:
+        self._at = place
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +359,7 @@ class Store:
 # Writing
 
 
-def _write(graph: Graph, file: Any) -> None:
+def _write(graph: Graph, file: Any) -> list[_Section]:
     sections = []
     file.write(bytes(_ALIGN))  # the preamble comes last: until then the file is no store
     for key in _TYPES:
@@ -351,6 +382,7 @@ def _write(graph: Graph, file: Any) -> None:
     file.write(header)
     file.seek(0)
     file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), offset, len(header)))
+    return sections
 
 
 @contextlib.contextmanager

@@ -89,7 +89,13 @@ class TrainConfig(Section):
     trace: str = ""
     """Write a Chrome/Perfetto trace of one steady epoch of all ranks into this file (.json)."""
     out: str = ""
-    """Run folder; by default runs/<graph>-<model>-<number>. It must not exist yet."""
+    """Run folder; by default runs/<graph>-<model>-<number>. One of this very run that did not end goes on."""
+    checkpoint_every: str = "10min"
+    """How often the whole state is kept: 5 (epochs), 500batches, 10min or never; improvements are, too."""
+    keep_checkpoints: int = 3
+    """How many checkpoints an unfinished run has at most; one that has ended needs none."""
+    on_nan: str = "stop"
+    """Where a loss or a gradient is not finite: stop, or skip (leave that update out)."""
 
 
 @dataclass

@@ -59,10 +59,17 @@ def optimiser(model: Model, config: TrainConfig, own: Sequence[nn.Parameter] = (
         raise _refusal("optimizer", config.optimizer, config.optimizer_options, error) from None
 
 
+def check_elementwise(name: str) -> None:
+    """Refuse learned embeddings where ranks would each make their own statistics of their rows."""
+    if name == "adafactor":
+        raise UserError("adafactor needs whole embeddings, each rank has its rows alone. Use adam.")
+
+
 class Schedule:
     """A learning-rate schedule that is stepped once an epoch; `none` does nothing."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: TrainConfig):
+        self._optimizer = optimizer
         self._scheduler: Any = None
         self._watches = config.scheduler == "plateau"
         if config.scheduler == "none":
@@ -90,6 +97,19 @@ class Schedule:
             self._scheduler.step()
         elif watched is not None:
             self._scheduler.step(watched)
+
+    def state(self) -> dict[str, Any]:
+        """Where it is, as plain data: the schedule's own numbers, and the rate of each group."""
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        return {"rates": rates, "own": self._scheduler.state_dict() if self._scheduler else {}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+        for group, rate in zip(self._optimizer.param_groups, state["rates"], strict=True):
+            group["lr"] = float(rate)
+        if self._scheduler is not None:
+            known = self._scheduler.state_dict()
+            self._scheduler.load_state_dict({k: v for k, v in state["own"].items() if k in known})
 
 
 def _refusal(kind: str, name: str, options: dict[str, Any], error: Exception) -> UserError:
