@@ -11,6 +11,7 @@ matters.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
@@ -249,6 +250,10 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
             f"several. Use --engine {found}."
         )
     if _world is None:
+        folder = os.environ.get("WEFT_RUN_DIR")
+        slot = None if folder is None else watchdog.join(Path(folder) / "slots", int(os.environ["WEFT_RANK"]))
+        if slot is not None:  # a rank that never comes is then a stall as any other
+            slot.enter("start", "connect")
         if (found if engine == "auto" else engine) == "mpi":
             from weft.comm import mpi
 
@@ -257,16 +262,19 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
             from weft.comm import torch_distributed
 
             _world = torch_distributed.world()
-        _watch(_world, stall_seconds)
+        if slot is not None:
+            slot.leave()
+        _watch(_world, stall_seconds, slot)
     return _world
 
 
-def _watch(world: Communicator, stall_seconds: float) -> None:
+def _watch(world: Communicator, stall_seconds: float, slot: watchdog.MappedSlot | None) -> None:
     """Tell the launcher where this rank waits; without one, watch and end the job from here."""
     state = ledger.here()
-    folder = os.environ.get("WEFT_RUN_DIR")
-    if folder is not None:
-        state.slot = watchdog.join(Path(folder) / "slots", world.rank)
+    if slot is not None:
+        state.slot = slot
+        if world.engine == "mpi":  # MPI_Finalize, after all of Python, waits for mpirun
+            atexit.register(slot.enter, "end", "finalize")
         return
 
     def end() -> None:

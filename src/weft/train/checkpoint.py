@@ -119,6 +119,8 @@ def write_shard(folder: Path, rank: int, pieces: Iterable[Piece]) -> None:
             "name": piece.name, "shape": piece.shape, "dtype": piece.array.dtype.str,
             "file": save(piece.name, piece.array), "rows": rows, "columns": piece.columns,
         })  # fmt: skip
+    for file in files:  # after all are written: the disk then takes them in one go
+        _sync(part / file)
     _write_text(part / f"shard.{rank}.json", json.dumps({"files": files, "blocks": blocks}))
 
 
@@ -151,7 +153,7 @@ def _sealed(body: dict[str, Any]) -> str:
 
 
 def _save(path: Path, array: np.ndarray) -> tuple[int, int]:
-    """Write a .npy file and sync it; (bytes, checksum)."""
+    """Write a .npy file; (bytes, checksum)."""
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
@@ -162,8 +164,6 @@ def _save(path: Path, array: np.ndarray) -> tuple[int, int]:
         for at in range(0, len(raw), _CHUNK):
             crc = zlib.crc32(raw[at : at + _CHUNK], crc)
             file.write(raw[at : at + _CHUNK])
-        file.flush()
-        os.fsync(file.fileno())
     return size, crc
 
 
@@ -177,8 +177,9 @@ def _write_text(path: Path, text: str) -> None:
     os.replace(scratch, path)
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Until a file, or a folder's list of files, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
