@@ -34,7 +34,7 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
   weft train runs/mine/config.toml                     repeat a run
-  weft train --resume runs/mine --ranks 6              go on with a run that did not end, on any ranks
+  weft train --resume runs/mine --ranks 6              go on with a run that did not end
   weft train cora --json > result.json
   weft train cora --task link --model sage             links of papers: Hits@20, MRR, AUC
   weft train ogbl-ddi --task link --model sage --hidden 256 --evaluate-every 5"""

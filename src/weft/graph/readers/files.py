@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import tokenize
 import zlib
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import UserError
-from weft.graph.guard import machine_bytes
+from weft.graph.guard import allowed_bytes, free_bytes
 
 _CHUNK = 1 << 24
 
@@ -76,9 +77,9 @@ def read_bytes(path: str | Path) -> bytes:
     b'\"\"\"'
     """
     path = existing_file(path)
-    limit = machine_bytes() // 2
     try:
         with open(path, "rb") as plain:
+            limit = min(allowed_bytes(os.fstat(plain.fileno()).st_size), free_bytes() // 2)
             packed = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
             if not packed:
@@ -90,7 +91,8 @@ def read_bytes(path: str | Path) -> bytes:
                     size += len(part)
                     if size > limit:
                         raise UserError(
-                            f"{path} unpacks to more than {limit / 1e9:.0f} GB. Use a bigger machine."
+                            f"{path} unpacks to more than {limit / 1e9:.1f} GB. Unpack it first, "
+                            "if it is sound and there is room."
                         )
                     parts.append(part)
             return b"".join(parts)
