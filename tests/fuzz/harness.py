@@ -1,7 +1,7 @@
 """Fuzz every reader: `./dev fuzz [--seconds 3600] [--only store,npz]`; a short run is part of the suite.
 
-A case is (target, seed): sound files, of which one is damaged. It must be read, or refused in one line, within
-seconds and a bounded memory. What is not is kept in `corpus/`, as the damaged file, and stays a test.
+A case is (target, seed): sound files, of which one is damaged. It must be read, or refused in one line,
+within seconds and a bounded memory. What is not is kept in `corpus/`, as the damaged file, and stays a test.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def damage(files: dict[str, bytes], seed: int) -> tuple[str, dict[str, bytes]]:
     return path, files | {path: mutate(files[path], draw)}
 
 
-def fuzz(name: str, files: dict[str, bytes], seeds: Iterator[int], folder: Path) -> Iterator[tuple[int, str, str]]:
+def fuzz(
+    name: str, files: dict[str, bytes], seeds: Iterator[int], folder: Path
+) -> Iterator[tuple[int, str, str]]:
     """(seed, file, what is wrong) of the cases that go wrong."""
     for seed in seeds:
         path, damaged = damage(files, seed)
@@ -118,7 +120,7 @@ def main() -> int:
                     found += 1
                     print(f"--- {name} {path} seed {at}\n{wrong}", flush=True)
                     if asked.keep:
-                        kept = CORPUS / f"{name}.{at}"
+                        kept = CORPUS / f"{name}.{path.replace('/', '+')}.{at}"
                         kept.write_bytes(damage(files, at)[1][path])
                 cases += 50
             seed += 50

@@ -11,9 +11,9 @@ NUMBERS = [
     b"1e-320", b"0.5", b"NaN", b"Infinity", b"9" * 30, b"9" * 5000, b"",
 ]  # fmt: skip
 WORDS = [
-    b"null", b"true", b"[]", b"{}", b'""', b'"x"', b"[[[[]]]]", b"[" * 3000, b"{" * 3000, b"\x00", b"\xff\xfe",
-    b"\n", b"#", b"%", b",", b"\t", b"=", b"\x1b[31m", b"../../x", b"<f8", b">f4", b"<f16", b"|O", b"<U4",
-    b"<c16", b"(", b")", b"'",
+    b"null", b"true", b"[]", b"{}", b'""', b'"x"', b"[[[[]]]]", b"[" * 3000, b"{" * 3000, b"\x00",
+    b"\xff\xfe", b"\n", b"#", b"%", b",", b"\t", b"=", b"\x1b[31m", b"../../x", b"<f8", b">f4", b"<f16",
+    b"|O", b"<U4", b"<c16", b"(", b")", b"'",
 ]  # fmt: skip
 
 
@@ -80,7 +80,9 @@ def _word(data: bytes, draw: random.Random) -> bytes:
 def _bytes(data: bytes, draw: random.Random) -> bytes:
     """A binary number, such as a length, that is large, negative or none."""
     at = _place(data, draw)
-    value = draw.choice((b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\x01\x00\x00\x00"))
+    value = draw.choice(
+        (b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\x01\x00\x00\x00")
+    )
     return data[:at] + value + data[at + len(value) :]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -54,6 +55,8 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parsed = parser.parse(arguments)
     config = config_from(parsed, None if parsed.resume is None else config_of(parsed.resume))
+    if config.train.trace and os.path.lexists(config.train.trace):  # a foreign config may name any file
+        raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
     state = standing(config)
     if state is not None and state.state == "ended" and parsed.store is None:
         return _tell_ended(config, parsed.json)

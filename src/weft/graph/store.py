@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import UserError
+from weft.errors import UserError, printable
 from weft.graph.graph import MASKS, PAIRS, Graph, check_pairs, index_dtype
 from weft.graph.guard import about, check_fits
 
@@ -177,7 +177,7 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         header = _read_header(self.path)
-        self.name = str(header["name"])
+        self.name = printable(str(header["name"]))
         self.num_classes = int(header["num_classes"])
         self._sections: dict[str, _Section] = header["sections"]
 
@@ -422,7 +422,7 @@ def _exists(path: Path) -> UserError:
 
 
 def _read_header(path: Path) -> dict[str, Any]:
-    if path.is_dir() or not path.exists():
+    if not path.is_file():  # a pipe would be waited for
         raise UserError(f"no file {path}. Check the path.")
     try:
         with open(path, "rb") as file:

@@ -436,20 +436,23 @@ def _literal(value: object) -> object:
         return value
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return value
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file as `{section.name: value}`, with `graph = ...` allowed at the top."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is no plain file. Name one that is.")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"no file {path}. Check the path.") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}. Check the file.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {str(error).rstrip('.')}. Correct it.") from None
+    except (ValueError, RecursionError) as error:  # also: a number of 5,000 digits, a thousand brackets
+        reason = str(error).split(";")[0].rstrip(".")
+        raise UserError(f"{path} is not TOML: {reason}. Correct it.") from None
     sections = SECTIONS
     settings: dict[str, Any] = {}
     for section, table in tables.items():
@@ -488,6 +491,10 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{value} is not UTF-8, which TOML is written in. Rename it.") from None
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     if isinstance(value, (list, tuple)):

@@ -47,16 +47,40 @@ def optimiser(model: Model, config: TrainConfig, own: Sequence[nn.Parameter] = (
         raise UserError(f"lr must be above 0, not {config.lr}. Use --lr 0.01.")
     if config.weight_decay < 0:
         raise UserError(f"weight_decay must not be negative, as {config.weight_decay} is. Use 0 for none.")
+    _try(config, next(model.parameters()).dtype)
     decayed = model.first_parameters() if config.decay == "first" else [*model.parameters(), *own]
     chosen = {id(p) for p in decayed}
     rest = [p for p in (*model.parameters(), *own) if id(p) not in chosen]
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}]
     if rest:
         groups.append({"params": rest, "weight_decay": 0.0})
+    return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
+
+
+def _try(config: TrainConfig, dtype: torch.dtype) -> None:
+    """Refuse options that torch refuses, be it when they are given or in the first step."""
+    p = nn.Parameter(torch.ones(2, 2, dtype=dtype, device="cpu"))
+    p.grad = torch.ones_like(p)
+
+    def make() -> torch.optim.Optimizer:
+        return _OPTIMISERS[config.optimizer]([p], lr=config.lr, **config.optimizer_options)
+
     try:
-        return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
-    except (TypeError, ValueError, RuntimeError) as error:
+        make().step()
+    except Exception as error:
+        if "overflow" in str(error):
+            raise UserError(f"lr {config.lr:g} is too large for {dtype}. Use --lr 0.01.") from None
         raise _refusal("optimizer", config.optimizer, config.optimizer_options, error) from None
+    try:
+        made = make()
+        schedule = Schedule(made, config)
+        for _ in range(2):
+            made.step()
+            schedule.step(1.0)
+    except UserError:
+        raise
+    except Exception as error:
+        raise _refusal("scheduler", config.scheduler, config.scheduler_options, error) from None
 
 
 def check_elementwise(name: str) -> None:
@@ -86,7 +110,7 @@ class Schedule:
         options = spans.get(config.scheduler, {}) | options | config.scheduler_options
         try:
             self._scheduler = cls(optimizer, **options)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             raise _refusal("scheduler", config.scheduler, config.scheduler_options, error) from None
 
     def step(self, watched: float | None) -> None:
@@ -113,5 +137,5 @@ class Schedule:
 
 
 def _refusal(kind: str, name: str, options: dict[str, Any], error: Exception) -> UserError:
-    reason = str(error).rstrip(".")
+    reason = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
     return UserError(f"{kind} {name} refuses the options {options}: {reason}. Correct {kind}_options.")

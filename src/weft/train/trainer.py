@@ -13,6 +13,7 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import unknown
 from ..graph import Graph, Store
+from ..graph.normalise import rows_to_one
 from ..memory import trim
 from ..minibatch import Features
 from ..nn import Model
@@ -296,5 +297,4 @@ def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> T
         how = "row" if not negative and 2 * zeros > entries else "none"
     if how == "none":
         return x
-    total = x.sum(1, keepdim=True)
-    return x / torch.where(total == 0, 1.0, total)
+    return rows_to_one(x)

@@ -6,12 +6,13 @@ import gzip
 import os
 import threading
 import tokenize
+import warnings
 import zlib
 from pathlib import Path
 
 import numpy as np
 
-from weft.errors import UserError
+from weft.errors import UserError, printable
 from weft.graph.guard import allowed_bytes, free_bytes
 
 _CHUNK = 1 << 24
@@ -58,8 +59,12 @@ def map_array(
         ...
     weft.errors.UserError: no file no/such/file.npy. Check the path.
     """
+    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise UserError(f"{path} is no plain file. Name one that is.")  # a pipe would be waited for
     try:
-        with PARSING, np.errstate(over="raise"):
+        # The filter is the process's, the lock makes it ours: numpy warns of headers of Python 2.
+        with PARSING, np.errstate(over="raise"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return np.lib.format.open_memmap(path, "r+" if write else "r")
     except FileNotFoundError:
         raise UserError(f"no file {path}. {missing}") from None
@@ -114,4 +119,4 @@ def stem(path: str | Path) -> str:
     for ending in (".gz", ".txt", ".tsv", ".csv", ".mtx", ".npz", ".weft", ".ungraph", ".csr"):
         if name.lower().endswith(ending) and len(name) > len(ending):
             name = name[: -len(ending)]
-    return name
+    return printable(name)
