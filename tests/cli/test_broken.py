@@ -123,7 +123,8 @@ def test_embeddings_that_torch_does_not_know_are_refused(kind):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--lr", "1e38"], "lr 1e+38 is too large for torch.float32."),
+        (["--lr", "1e38"], "lr 1e+38 or weight_decay 0.0005 is too large for torch.float32."),
+        (["--weight-decay", "1e39"], "weight_decay 1e+39 is too large for torch.float32."),
         (["--set", "train.optimizer_options.betas=[0.9]"], "optimizer adam refuses the options"),
         (["--set", "train.optimizer_options.capturable=true"], "optimizer adam refuses the options"),
         (["--set", "train.optimizer_options.betas=['a','b']"], "optimizer adam refuses the options"),

@@ -237,3 +237,70 @@ def test_nohup_stays_in_force():
         process.kill()
         process.wait()
     assert process.returncode == 128 + signal.SIGTERM, err
+
+
+def test_ranks_that_are_killed_are_started_again_and_nothing_is_left(weft):
+    words = [*LONG[:-2], "--keep", "last", "--ranks", "2", "--restarts", "1", "--checkpoint-every", "5"]
+    process = start(*words, "--out", "run", "--epochs", "400")
+    try:
+        trained_for(process, "run", 12)
+        ranks = subprocess.run(
+            ["pgrep", "-f", "--", f"--store {Path.cwd()}/small.weft"],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.split()
+        os.kill(int(ranks[-1]), signal.SIGKILL)
+        _, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, err
+    assert "weft: the ranks are started again, 1 of 1." in err
+    assert weft("train", *LONG, "--ranks", "1", "--epochs", "400", "--out", "whole").status == 0
+    assert losses("run") == pytest.approx(losses("whole"), rel=1e-9)
+
+
+@pytest.mark.parametrize("words", [["--ranks", "1"], ["--ranks", "2", "--engine", "threads"]])
+def test_restarts_need_ranks_that_can_die(words, capsys):
+    from weft.cli import main
+
+    assert main(["train", *QUICK, "--restarts", "2", *words]) == 2
+    assert "restarts are for ranks that weft starts." in capsys.readouterr().err
+
+
+def test_under_plain_mpirun_a_folder_that_cannot_be_made_is_one_line_and_no_hang():
+    from weft.comm.launch import _mpi_environment, find_mpirun
+
+    Path("file").write_text("")
+    memory = Path("memory").resolve()
+    memory.mkdir()
+    command = [str(find_mpirun()), "-n", "2", "--host", "localhost:2", sys.executable, "-m", "weft", "train"]
+    answer = subprocess.run(
+        [*command, *QUICK, "--out", "file/run"], capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | _mpi_environment(memory) | {"TMPDIR": str(memory), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert answer.returncode == 2
+    lines = [line for line in answer.stderr.splitlines() if "weft:" in line]
+    assert lines == ["weft: cannot make the run folder file/run: Not a directory. Name another with --out."]
+    assert not list(memory.glob("weft-*"))
+
+
+def test_where_the_launcher_is_killed_no_store_is_left_behind():
+    Path("private").mkdir()
+    words = ["sbm:nodes=300,features=5", "--epochs", "1000000", "--ranks", "2", "--engine", "torch"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft", "train", *words, "--out", "run"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(Path("private").resolve())},
+    )  # fmt: skip
+    try:
+        trained_for(process, "run")
+        assert list(Path("private").glob("weft-*/graph.weft"))
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 60
+    while list(Path("private").glob("weft-*")):  # torch keeps an empty folder of its own there
+        assert time.monotonic() < deadline, list(Path("private").rglob("*"))
+        time.sleep(0.01)  # between two looks

@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         if "WEFT_RANK" in os.environ:  # a rank that weft started: the launcher shows it, once for all ranks
             raise
-        print(f"weft: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"weft: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        if not getattr(error, "everywhere", False):
+            _abort_others()
         return 2
     except KeyboardInterrupt:
         print("weft: stopped.", file=sys.stderr)
@@ -57,6 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `weft info g.weft | head -1`
         _drop_output()
         return 1
+
+
+def _abort_others() -> None:
+    """This rank made a mistake that the others don't know of."""
+    launch = sys.modules.get("weft.comm.launch")
+    if launch is not None:
+        launch.abort(2)
 
 
 def _drop_output() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -73,8 +74,9 @@ def on_ranks(
         del graph
         argv = ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
         return launch(
-            argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds
-        )
+            argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds,
+            Path(folder), config.train.restarts if trains else 0,
+        )  # fmt: skip
 
 
 def load_graph(config: RunConfig, trains: bool = True) -> Graph:
@@ -140,10 +142,7 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
             except UserError as error:
                 told["error"] = str(error)
         told = comm.all_gather_json(told)[0]
-        if told["error"]:
-            if comm.rank:  # rank 0 says it, once
-                raise SystemExit(2)
-            raise UserError(told["error"])
+        raise_everywhere(comm, told["error"])
         if not Path(told["path"]).exists():
             raise UserError(
                 f"this rank cannot see {told['path']}. "
@@ -152,6 +151,17 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
         status = work(comm, open_store(told["path"], verify=False))
         comm.barrier()  # nobody still reads the store when it goes
         return status
+
+
+def raise_everywhere(comm: Communicator, mistake: str) -> None:
+    """Rank 0's mistake on every rank, each of which calls it; said once. Empty: there is none."""
+    if not mistake:
+        return
+    if comm.rank and "WEFT_RANK" not in os.environ and comm.engine != "threads":
+        raise SystemExit(2)  # rank 0 says it; where weft started the ranks, the launcher does
+    error = UserError(mistake)
+    error.everywhere = True  # type: ignore[attr-defined]
+    raise error
 
 
 def _set_threads(threads: int) -> None:

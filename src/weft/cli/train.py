@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..signals import listening, told
 from ..train.config import RunConfig, load_toml
-from ..train.run import finite, is_run, read_summary, standing, state_of
+from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
 from .options import Parser, add_config, config_from
-from .ranks import on_ranks
+from .ranks import on_ranks, raise_everywhere
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -57,12 +57,25 @@ def run(arguments: Sequence[str]) -> int:
     config = config_from(parsed, None if parsed.resume is None else config_of(parsed.resume))
     if config.train.trace and os.path.lexists(config.train.trace):  # a foreign config may name any file
         raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
+    if config.train.restarts:
+        _prepare_restarts(config)
     state = standing(config)
     if state is not None and state.state == "ended" and parsed.store is None:
         return _tell_ended(config, parsed.json)
     flags = ["--json"] if parsed.json else []
     work = functools.partial(train, config=config, as_json=parsed.json)
     return on_ranks(["train"], config, work, flags, parsed.store, during=listening)
+
+
+def _prepare_restarts(config: RunConfig) -> None:
+    """A run that may be started again needs a folder that all its starts know, and ranks that weft starts."""
+    from ..comm import in_job
+
+    ours = "WEFT_RANK" in os.environ
+    if (in_job() and not ours) or config.parallel.ranks < 2 or config.parallel.engine == "threads":
+        raise UserError("restarts are for ranks that weft starts. Use --ranks 2 or more on mpi or torch.")
+    if not config.train.out:
+        config.train.out = str(next_name(config))
 
 
 def config_of(run: str) -> RunConfig:
@@ -165,9 +178,7 @@ def _open(
                 folder = RunFolder.create(config)
         except UserError as error:
             mistake = str(error)
-    mistake = comm.all_gather_json(mistake)[0]
-    if mistake:
-        raise UserError(mistake)
+    raise_everywhere(comm, comm.all_gather_json(mistake)[0])
     with folder or nullcontext():
         yield folder
 

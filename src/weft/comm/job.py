@@ -58,6 +58,15 @@ class Outcome:
     status: int
     failures: list[Failure] = field(default_factory=list)
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether a rank died or stalled that might not the next time.
+
+        >>> Outcome(137, [Failure(1, "signal", "was killed", "", 137)]).by_chance, Outcome(0).by_chance
+        (True, False)
+        """
+        return bool(self.failures) and self.failures[0].kind in ("signal", "stall", "peer")
+
     def report(self) -> str:
         """What the user reads: the first error with its rank, then where it happened.
 

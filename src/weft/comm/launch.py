@@ -40,6 +40,8 @@ def launch(
     engine: str = "auto",
     threads: int | None = None,
     stall_seconds: float = STALL_SECONDS,
+    scratch: Path | None = None,
+    restarts: int = 0,
 ) -> int:
     """Run a Python program on `ranks` local ranks; the exit status.
 
@@ -48,11 +50,19 @@ def launch(
     output; what other ranks write is shown with the rank in front. When a rank fails, all end, and the
     first line on standard error is the first error. A `UserError` is shown once, with status 2. A rank that
     waits longer than `stall_seconds` in a communication ends the job, with the phase named.
+
+    `scratch` is a folder that goes with the job, even where this process is killed. With `restarts` a job
+    whose rank was killed, or stalled, is started again so many times; a program that keeps its state goes on.
     """
-    outcome = run_job(argv, ranks, engine, threads, stall_seconds)
-    report = outcome.report()
-    if report:
-        print(report, file=sys.stderr, flush=True)
+    environment = {} if scratch is None else {"WEFT_SCRATCH": str(scratch)}
+    for again in range(restarts + 1):
+        outcome = run_job(argv, ranks, engine, threads, stall_seconds, environment)
+        report = outcome.report()
+        if report:
+            print(report, file=sys.stderr, flush=True)
+        if again == restarts or not outcome.by_chance:
+            break
+        print(f"weft: the ranks are started again, {again + 1} of {restarts}.", file=sys.stderr, flush=True)
     return outcome.status
 
 
@@ -228,6 +238,19 @@ def _found_engine() -> str | None:
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return "torch"
     return None
+
+
+def abort(status: int) -> None:
+    """End all ranks of a job that somebody else started (mpirun, srun), because this one cannot go on.
+
+    Else it would wait in MPI_Finalize for ranks that wait for it. Nothing where there are no others.
+    """
+    if _world is not None and _world.size > 1 and _world.engine == "mpi" and "WEFT_RANK" not in os.environ:
+        from mpi4py import MPI
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(status)
 
 
 def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Communicator:

@@ -94,6 +94,8 @@ class TrainConfig(Section):
     """How often the whole state is kept: 5 (epochs), 500batches, 10min or never; improvements are, too."""
     keep_checkpoints: int = 3
     """How many checkpoints an unfinished run has at most; one that has ended needs none."""
+    restarts: int = 0
+    """When a rank dies or stalls, start all again from the last checkpoint, so many times."""
     on_nan: str = "stop"
     """Where a loss or a gradient is not finite: stop, or skip (leave that update out)."""
 

@@ -63,13 +63,15 @@ def _try(config: TrainConfig, dtype: torch.dtype) -> None:
     p.grad = torch.ones_like(p)
 
     def make() -> torch.optim.Optimizer:
-        return _OPTIMISERS[config.optimizer]([p], lr=config.lr, **config.optimizer_options)
+        groups = [{"params": [p], "weight_decay": config.weight_decay}]
+        return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
 
     try:
         make().step()
     except Exception as error:
         if "overflow" in str(error):
-            raise UserError(f"lr {config.lr:g} is too large for {dtype}. Use --lr 0.01.") from None
+            sizes = f"lr {config.lr:g} or weight_decay {config.weight_decay:g}"
+            raise UserError(f"{sizes} is too large for {dtype}. Use --lr 0.01.") from None
         raise _refusal("optimizer", config.optimizer, config.optimizer_options, error) from None
     try:
         made = make()

@@ -23,6 +23,7 @@ from .config import RunConfig, load_toml
 from .gradients import finite
 from .links import Links, embedding_width
 from .rows import read_rows, write_rows
+from .tasks import check_task_options
 from .trainer import Trainer
 
 
@@ -54,7 +55,7 @@ def read_run(path: Path) -> SavedRun:
         raise UserError(f"the weights or summary in {path} are damaged. Train again.") from None
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
         raise UserError(f"{path / 'weights.pt'} does not hold a dict of tensors. Train again.")
-    if not widths or min(widths) < 1:
+    if not widths or min(widths) < 1 or max(widths) >= 1 << 31:
         raise UserError(f"{path / 'summary.json'} has the widths {widths[:4]}. Train again.")
     for name, w in weights.items():
         if w.is_floating_point() and not finite(w):
@@ -64,6 +65,7 @@ def read_run(path: Path) -> SavedRun:
 
 def restore(run: SavedRun, features: int) -> Model:
     """The model of a run with its weights; a UserError where graph, config and weights do not fit."""
+    check_task_options(run.config)
     _check_features(run, features)
     model = build(run.config.model, run.widths[0], run.widths[-1]).to(getattr(torch, run.config.train.dtype))
     return _load(model, run).eval()

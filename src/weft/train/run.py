@@ -59,7 +59,7 @@ class RunFolder:
     @classmethod
     def create(cls, config: RunConfig) -> RunFolder:
         """Make the folder that the config names, or the next free `runs/<graph>-<model>-<number>`."""
-        path = _new(Path(config.train.out)) if config.train.out else _next_free(Path("runs"), config)
+        path = _new(Path(config.train.out)) if config.train.out else _make_next(config)
         repeatable = dataclasses.replace(config, train=dataclasses.replace(config.train, out=""))
         try:
             (path / "config.toml").write_text(to_toml(repeatable), encoding="utf-8")
@@ -279,14 +279,20 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _next_free(parent: Path, config: RunConfig) -> Path:
+def next_name(config: RunConfig, parent: Path = Path("runs")) -> Path:
+    """The next free `runs/<graph>-<model>-<number>`."""
     graph = Path(config.data.graph.split(":")[0]).name.split(".")[0] or "graph"
     for number in range(1, 1_000_000):
         path = parent / f"{graph}-{config.model.name}-{number}"
         if not os.path.lexists(path):
-            with contextlib.suppress(_Taken):  # another run was faster
-                return _new(path)
+            return path
     raise UserError(f"{parent} holds a million runs. Name a folder with --out.")
+
+
+def _make_next(config: RunConfig) -> Path:
+    while True:
+        with contextlib.suppress(_Taken):  # another run was faster
+            return _new(next_name(config))
 
 
 class _Taken(UserError):

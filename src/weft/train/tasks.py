@@ -92,7 +92,7 @@ def _check_options(config: RunConfig) -> None:
     check_model(config.model)
     options = config.train
     for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0),
-                        ("keep_checkpoints", 1)):  # fmt: skip
+                        ("keep_checkpoints", 1), ("restarts", 0)):  # fmt: skip
         if getattr(options, name) < least:
             raise UserError(f"{name} must be at least {least}, not {getattr(options, name)}.")
     for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
