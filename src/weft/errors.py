@@ -18,7 +18,26 @@ class UserError(ValueError):
     Traceback (most recent call last):
         ...
     weft.errors.UserError: grid 4x2 needs 8 ranks, 6 were given. Use --ranks 8, or --grid 3x2.
+
+    What it quotes may come from a hostile file: it is made printable.
     """
+
+    def __init__(self, text: object = "") -> None:
+        super().__init__(printable(str(text)))
+
+
+def printable(text: str) -> str:
+    r"""The text with what a terminal would obey, or cannot show, spelled out.
+
+    >>> printable("a\x1b[31mb\nc")
+    'a\\x1b[31mb c'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else " " if c == "\n" else c.encode("unicode_escape", "replace").decode()
+        for c in text
+    )
 
 
 class Note(UserWarning):

@@ -226,3 +226,40 @@ def test_a_consequence_is_not_reported_before_its_cause() -> None:
     lost = Failure(0, "peer", "PeerLost: connection closed", "", 1)
     report = Outcome(1, [Failure(1, "signal", "was killed by SIGKILL", "", 137), lost]).report()
     assert report == "[rank 1] was killed by SIGKILL"
+
+
+def test_a_rank_that_somebody_stopped_is_named_as_the_cause() -> None:
+    from weft.comm.watchdog import MappedSlot, stalled
+
+    slots = [MappedSlot(bytearray(400), rank) for rank in range(3)]
+    for slot in slots[:2]:
+        slot.enter("grad", "all_reduce")
+    assert stalled(slots, -1, halted=frozenset([1])) == (
+        "no progress for -1 s: rank 1 is stopped by a signal, in phase 'grad' (all_reduce); "
+        "rank 0 is waiting in phase 'grad' (all_reduce); rank 2 is not in a message"
+    )
+
+
+def test_a_rank_that_never_connects_is_a_stall(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal\n"
+        "if os.environ['WEFT_RANK'] == '1': os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "from weft.comm import connect\n"
+        "connect()\n"
+    )
+    outcome = run_job([str(program)], 2, "torch", stall_seconds=3)
+    assert outcome.status == 1
+    line = outcome.failures[0].line
+    assert "no progress for 3 s: rank 1 is stopped by a signal; rank 0 is waiting in phase 'start'" in line
+
+
+def test_signals_that_come_close_together_are_one_request() -> None:
+    from weft.signals import Asked
+
+    asked = Asked()
+    assert asked.note(15)
+    assert asked.note(2)
+    assert asked.number == 15
+    asked._since -= 10
+    assert not asked.note(2)

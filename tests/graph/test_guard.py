@@ -9,7 +9,7 @@ from weft.graph import guard
 
 
 def test_the_bound_is_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "machine_bytes", lambda: 1000)
+    monkeypatch.setattr(guard, "free_bytes", lambda: 1000)
     guard.check_fits(1000, "x")
     with pytest.raises(UserError, match=r"x: .* needed"):
         guard.check_fits(1001, "x")

@@ -11,7 +11,7 @@ import torch
 
 from weft.errors import UserError
 from weft.train import RunConfig, RunFolder
-from weft.train.run import check_free, finite
+from weft.train.run import finite, standing
 
 from .graphs import config
 
@@ -45,7 +45,7 @@ def test_an_existing_path_is_refused_and_left_alone(kind):
         Path("taken").write_text("mine")
     else:
         os.symlink("nowhere", "taken")
-    for attempt in (check_free, RunFolder.create):
+    for attempt in (standing, RunFolder.create):
         with pytest.raises(UserError, match=r"^taken exists already\. Choose another --out, or remove it\.$"):
             attempt(config(out="taken"))
     assert not list(Path("elsewhere").iterdir())

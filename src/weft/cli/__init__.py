@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -45,22 +47,62 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     warnings.showwarning = show
     try:
-        status = _dispatch(arguments)
-        sys.stdout.flush()  # here, so that a reader who has gone is noticed below and not at exit
-        return status
+        try:
+            status = _dispatch(arguments)
+            sys.stdout.flush()  # here, so that a reader who has gone is noticed below and not at exit
+            return status
+        except (MemoryError, RuntimeError, OSError) as error:
+            told = _short(error)
+            if told is None:
+                raise
+            _drop_output()
+            raise told from None
     except UserError as error:
         if "WEFT_RANK" in os.environ:  # a rank that weft started: the launcher shows it, once for all ranks
             raise
-        print(f"weft: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"weft: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        if not getattr(error, "everywhere", False):
+            _abort_others()
         return 2
     except KeyboardInterrupt:
         print("weft: stopped.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as in `weft info g.weft | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     finally:
         warnings.showwarning = shown
+
+
+def _abort_others() -> None:
+    """This rank made a mistake that the others don't know of."""
+    launch = sys.modules.get("weft.comm.launch")
+    if launch is not None:
+        launch.abort(2)
+
+
+def _drop_output() -> None:
+    """Nobody reads it, or there is no room: what is still in the buffer must not fail again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _short(error: BaseException) -> UserError | None:
+    """The line for an error that is nobody's mistake and no bug: memory or a disk that is full.
+
+    >>> print(_short(MemoryError()))
+    there is not enough memory for this. Use a smaller graph or model, more ranks, or a bigger machine.
+    """
+    text = str(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+        return UserError(
+            "there is not enough memory for this. Use a smaller graph or model, more ranks, or a bigger "
+            "machine."
+        )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" for {error.filename}" if error.filename else ""
+        return UserError(f"there is no space left on the disk{where}. Make room, or write elsewhere.")
+    return None
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -1,9 +1,10 @@
-"""weft info: what a graph is."""
+"""weft info: what a graph is, or what state a run is in."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from .options import Parser, add_arc_columns, arc_columns
@@ -11,21 +12,31 @@ from .options import Parser, add_arc_columns, arc_columns
 _EXAMPLES = """  weft info g.weft
   weft info soc.txt.gz --json
   weft info ratings.csv --arc-columns weight,time
-  weft info kronecker:scale=12,degree=16"""
+  weft info kronecker:scale=12,degree=16
+  weft info runs/mine                    ended, or died in epoch 191 and resumable"""
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
-        "info", "GRAPH [OPTIONS]", "Describe a graph: size, degrees, features, labels, splits.", _EXAMPLES
+        "info", "GRAPH | RUN [OPTIONS]",
+        "Describe a graph: size, degrees, features, labels, splits. Or a run: its state and its best result.",
+        _EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument(
+        "graph", metavar="GRAPH", help="a generator, data set, file or store; or a run folder"
     )
-    parser.add_argument("graph", metavar="GRAPH", help="a generator, data set, file or store")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
     add_arc_columns(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
     from ..graph import load
+    from ..train.run import is_run
 
-    facts = describe(load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns)))
+    run = Path(parsed.graph)
+    if is_run(run):
+        facts = describe_run(run)
+    else:
+        facts = describe(load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns)))
     if parsed.json:
         print(json.dumps(facts))
     else:
@@ -33,6 +44,24 @@ def run(arguments: Sequence[str]) -> int:
         for name, value in facts.items():
             print(f"{name:<{width}}  {_readable(value)}")
     return 0
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """The state of a run and what it came to, as plain values."""
+    from ..train.run import read_summary, state_of
+
+    state = state_of(path)
+    facts: dict[str, Any] = {
+        "run": state.line(), "epochs": state.epochs, "resumable": state.resumable,
+        "checkpoint": state.checkpoint or None,
+    }  # fmt: skip
+    summary = read_summary(path) or {}
+    scores = {
+        name: value
+        for name, value in summary.items()
+        if name.startswith(("train_", "val_", "test_")) and isinstance(value, float)
+    }
+    return facts | {"best_epoch": summary.get("best_epoch")} | scores
 
 
 def describe(graph: Any) -> dict[str, Any]:

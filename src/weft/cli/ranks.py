@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def on_ranks(
     flags: Sequence[str] = (),
     store: str | None = None,
     trains: bool = True,
+    during: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> int:
     """Run `work` on every rank; the exit status.
 
@@ -35,6 +37,7 @@ def on_ranks(
     Else the graph is loaded and checked here, where a mistake costs nothing, and the ranks are started:
     one in this process, virtual ones, or processes, which read their shares from a store. A started rank
     runs `weft COMMAND run.toml FLAGS`. `trains`: whether the graph must have labels and a split.
+    `during` is open in this thread while virtual ranks, which are other threads, work.
     """
     from ..comm import connect, in_job
     from ..comm.launch import launch
@@ -63,7 +66,8 @@ def on_ranks(
         return work(single(), graph)
     if options.engine == "threads":
         _set_threads(config.train.threads or 1)
-        return max(run_threads(work, options.ranks, graph))
+        with during():
+            return max(run_threads(work, options.ranks, graph))
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         settings = Path(folder) / "run.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
@@ -71,8 +75,9 @@ def on_ranks(
         del graph
         argv = ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
         return launch(
-            argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds
-        )
+            argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds,
+            Path(folder), config.train.restarts if trains else 0,
+        )  # fmt: skip
 
 
 def load_graph(config: RunConfig, trains: bool = True) -> Graph:
@@ -138,10 +143,7 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
             except UserError as error:
                 told["error"] = str(error)
         told = comm.all_gather_json(told)[0]
-        if told["error"]:
-            if comm.rank:  # rank 0 says it, once
-                raise SystemExit(2)
-            raise UserError(told["error"])
+        raise_everywhere(comm, told["error"])
         if not Path(told["path"]).exists():
             raise UserError(
                 f"this rank cannot see {told['path']}. "
@@ -150,6 +152,17 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
         status = work(comm, open_store(told["path"], verify=False))
         comm.barrier()  # nobody still reads the store when it goes
         return status
+
+
+def raise_everywhere(comm: Communicator, mistake: str) -> None:
+    """Rank 0's mistake on every rank, each of which calls it; said once. Empty: there is none."""
+    if not mistake:
+        return
+    if comm.rank and "WEFT_RANK" not in os.environ and comm.engine != "threads":
+        raise SystemExit(2)  # rank 0 says it; where weft started the ranks, the launcher does
+    error = UserError(mistake)
+    error.everywhere = True  # type: ignore[attr-defined]
+    raise error
 
 
 def _set_threads(threads: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,15 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..train.config import RunConfig
-from ..train.run import check_free
+from ..signals import listening, told
+from ..train.config import RunConfig, load_toml
+from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
 from .options import Parser, add_config, config_from
-from .ranks import on_ranks
+from .ranks import on_ranks, raise_everywhere
 
 if TYPE_CHECKING:
     from ..comm import Communicator
     from ..graph import Graph, Store
-    from ..train import Result, Trainer
+    from ..parallel import Blocks
+    from ..train import Result, RunFolder, Trainer
+    from ..train.checkpoint import Checkpoint
 
 _EXAMPLES = """  weft train                                           a built-in graph
   weft train sbm:nodes=50000,classes=10 --hidden 128   the same, larger
@@ -31,6 +35,7 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
   weft train runs/mine/config.toml                     repeat a run
+  weft train --resume runs/mine --ranks 6              go on with a run that did not end
   weft train cora --json > result.json
   weft train cora --task link --model sage             links of papers: Hits@20, MRR, AUC
   weft train ogbl-ddi --task link --model sage --hidden 256 --evaluate-every 5"""
@@ -44,40 +49,163 @@ def run(arguments: Sequence[str]) -> int:
     add_config(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)  # a rank that we started reads the graph here
+    parser.add_argument(
+        "--resume", metavar="RUN",
+        help="go on with a run that did not end: its settings, and its ranks unless others are asked for",
+    )  # fmt: skip
     parsed = parser.parse(arguments)
-    config = config_from(parsed)
-    check_free(config)
+    config = config_from(parsed, None if parsed.resume is None else config_of(parsed.resume))
+    if config.train.trace and os.path.lexists(config.train.trace):  # a foreign config may name any file
+        raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
+    if config.train.restarts:
+        _prepare_restarts(config)
+    state = standing(config)
+    if state is not None and state.state == "ended" and parsed.store is None:
+        return _tell_ended(config, parsed.json)
     flags = ["--json"] if parsed.json else []
     work = functools.partial(train, config=config, as_json=parsed.json)
-    return on_ranks(["train"], config, work, flags, parsed.store)
+    return on_ranks(["train"], config, work, flags, parsed.store, during=listening)
+
+
+def _prepare_restarts(config: RunConfig) -> None:
+    """A run that may be started again needs a folder that all its starts know, and ranks that weft starts."""
+    from ..comm import in_job
+
+    ours = "WEFT_RANK" in os.environ
+    if (in_job() and not ours) or config.parallel.ranks < 2 or config.parallel.engine == "threads":
+        raise UserError("restarts are for ranks that weft starts. Use --ranks 2 or more on mpi or torch.")
+    if not config.train.out:
+        config.train.out = str(next_name(config))
+
+
+def config_of(run: str) -> RunConfig:
+    """The settings of a run that is to go on."""
+    path = Path(run)
+    if not is_run(path):
+        raise UserError(f"{path} is not a run folder: it has no config.toml. Give one that weft train made.")
+    config = RunConfig()
+    load_toml(config, path / "config.toml")
+    config.train.out = run
+    return config
+
+
+def _tell_ended(config: RunConfig, as_json: bool) -> int:
+    """The same command again, after the run's end: a job script need not know which job is the last."""
+    path = Path(config.train.out)
+    if as_json:
+        print(json.dumps(finite(read_summary(path))))
+    else:
+        line = state_of(path).line()
+        print(f"run       {path} {line}: nothing is left to do. Train anew with another --out.")
+    return 0
 
 
 def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:
     """What every rank does: train; rank 0 saves and tells."""
     from ..train import Trainer
-    from ..train.run import RunFolder, finite
+    from ..train.numbers import BadNumbers
 
-    trainer = Trainer(source, config, comm)
     first = comm.rank == 0
     say = _say_to(sys.stderr if as_json else sys.stdout) if first else lambda line: None
-    with RunFolder.create(config) if first else nullcontext() as folder:
+    found, torn, blocks = _found(comm, source, config)
+    trainer = Trainer(source, config, comm, blocks=blocks)
+    with _open(comm, config, found, torn) as folder:
         for line in _heading(source, trainer) if first else ():
             say(line)
+        for line in _where_from(config, found, torn) if first else ():
+            say(line)
+        failure = ""
         with _progress(config.train.epochs, trainer.task.watched) if first else nullcontext() as tick:
-            result = trainer.fit(folder, tick)
-        summary = result.as_dict() | result.gather(trainer)
-        path = comm.all_gather_json("" if folder is None else str(folder.path))[0]
-        trainer.save(Path(path))
-        if folder is not None:
-            summary["run"] = path
-            folder.finish(trainer.model.state_dict(), summary)
+            try:
+                result = trainer.fit(folder, tick, found)
+            except BadNumbers as error:
+                if error.result is None:
+                    raise
+                result, failure = error.result, str(error)
+        summary = _finish(trainer, result, folder, failure)
     _trace(result, config)
     if first and as_json:
         print(json.dumps(finite(summary)), flush=True)
     elif first:
         for line in _outcome(trainer, result, summary):
             say(line)
-    return 130 if result.interrupted else 0
+    comm.barrier()  # a launcher ends the others when one leaves with an odd status: first all is kept
+    if failure:
+        raise UserError(failure)
+    return 128 + (result.stopped_by or 2) if result.interrupted else 0
+
+
+def _found(
+    comm: Communicator, source: Graph | Store, config: RunConfig
+) -> tuple[Checkpoint | None, list[str], Blocks | None]:
+    """(the checkpoint to go on from, what is wrong with newer ones, its partition); every rank calls it."""
+    from ..graph.store import checksum
+    from ..parallel import choose
+    from ..train.checkpoint import newest
+    from ..train.state import kept_blocks
+
+    if not comm.all_gather_json(bool(config.train.out) and is_run(Path(config.train.out)))[0]:
+        return None, [], None
+    found, torn = newest(comm, Path(config.train.out))
+    if found is None:
+        return None, torn, None
+    ours = comm.all_gather_json(checksum(source) if comm.rank == 0 else "")[0]
+    if ours != found.facts.get("graph"):
+        raise UserError(
+            f"{found.path} is of another graph than {source.name}: their checksums differ. "
+            "Use the run's own graph, or another --out."
+        )
+    options = config.parallel
+    grid = choose(options.strategy, comm.size, options.grid, options.replication, options.exchange)[0]
+    same = options.partition == found.facts["config"]["parallel"]["partition"]
+    return found, torn, kept_blocks(found, source.num_nodes, grid) if same else None
+
+
+@contextmanager
+def _open(
+    comm: Communicator, config: RunConfig, found: Checkpoint | None, torn: list[str]
+) -> Iterator[RunFolder | None]:
+    """Rank 0's run folder, None elsewhere. What rank 0 cannot make, all hear of: nobody waits for it."""
+    from ..train.run import RunFolder
+
+    folder, mistake = None, ""
+    if comm.rank == 0:
+        try:
+            if config.train.out and is_run(Path(config.train.out)):
+                epoch = 1 if found is None else int(found.facts["epoch"])
+                folder = RunFolder.reopen(Path(config.train.out), epoch, [t.split(":")[0] for t in torn])
+            else:
+                folder = RunFolder.create(config)
+        except UserError as error:
+            mistake = str(error)
+    raise_everywhere(comm, comm.all_gather_json(mistake)[0])
+    with folder or nullcontext():
+        yield folder
+
+
+def _where_from(config: RunConfig, found: Checkpoint | None, torn: list[str]) -> Iterator[str]:
+    for line in torn:
+        yield f"torn      checkpoint {line}"
+    if found is not None:
+        epoch, step = found.facts["epoch"], found.facts["step"]
+        where = f"epoch {epoch}" + (f", after {step} updates" if step else "")
+        yield f"resumed   {config.train.out} in {where}"
+    elif torn:
+        yield f"restarted {config.train.out} from the beginning: no checkpoint is whole"
+
+
+def _finish(trainer: Trainer, result: Result, folder: RunFolder | None, failure: str) -> dict[str, Any]:
+    """Write what is kept; the summary. Every rank calls it."""
+    comm = trainer.comm
+    summary = result.as_dict() | result.gather(trainer)
+    if failure:
+        summary["failure"] = failure
+    path = comm.all_gather_json("" if folder is None else str(folder.path))[0]
+    trainer.save(Path(path))
+    if folder is not None:
+        summary["run"] = path
+        folder.finish(trainer.model.state_dict(), summary)
+    return summary
 
 
 def _trace(result: Result, config: RunConfig) -> None:
@@ -114,7 +242,9 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
     from ..train.result import agrees
 
     yield from trainer.task.outcome(result.scores)
-    stop = ", stopped by Ctrl-C" if result.interrupted else ""
+    stop = ""
+    if result.interrupted:
+        stop = f", stopped by {told(result.stopped_by or 2)}"
     peak, buffers, activations = (
         max(summary[key]) / 2**20 for key in ("peak_rss_bytes", "buffer_bytes", "activation_bytes")
     )
@@ -143,6 +273,8 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
 
     yield from (f"  {line}" for line in time_table(summary["time"]))
     yield f"run       {summary['run']} (weights of epoch {result.best_epoch})"
+    if result.interrupted and result.checkpoint:
+        yield f"go on     weft train --resume {summary['run']}"
 
 
 def _skew(counts: list[int]) -> float:

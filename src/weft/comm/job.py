@@ -28,10 +28,12 @@ from typing import Any
 
 from weft.comm import watchdog
 from weft.comm.child import die_with_parent
+from weft.signals import Asked, caught, told
 
 _CHILD = str(Path(__file__).with_name("child.py"))
 _GATHER_SECONDS = 0.3  # after the first failure: time for the cause to arrive where a consequence came first
-_INTERRUPT_SECONDS = 5.0  # after Ctrl-C: time for ranks to save and leave
+_INTERRUPT_SECONDS = 5.0  # after a rank was broken off by Ctrl-C: time for the others to follow
+_WORD_SECONDS = 2.0  # after Ctrl-C: how long the ranks are waited for without a word
 _END_SECONDS = 3.0  # after the ranks are gone: time for mpirun to clean up
 
 
@@ -55,6 +57,15 @@ class Outcome:
 
     status: int
     failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether a rank died or stalled that might not the next time.
+
+        >>> Outcome(137, [Failure(1, "signal", "was killed", "", 137)]).by_chance, Outcome(0).by_chance
+        (True, False)
+        """
+        return bool(self.failures) and self.failures[0].kind in ("signal", "stall", "peer")
 
     def report(self) -> str:
         """What the user reads: the first error with its rank, then where it happened.
@@ -125,8 +136,10 @@ class Job:
         self._failures: list[Failure] = []
         self._pipes: dict[int, _Lines] = {}
         self._noise = b""
-        self._signal = 0
-        self._signals = 0
+        self._asked = Asked()
+        self._at_once = False
+        self._forwarded = 0.0
+        self._said = False
 
     def run(self) -> Outcome:
         """Start the ranks, wait for their end; nothing is left behind."""
@@ -211,13 +224,14 @@ class Job:
             self._listen_once(0.1)
             now = time.monotonic()
             if self._failures and deadline is None:
-                deadline = now + _GATHER_SECONDS
-            if self._signal and self._signals == 0:
-                self._forward(self._signal)
-                self._signals = 1
-                deadline = now + _INTERRUPT_SECONDS
+                deadline = now + (_INTERRUPT_SECONDS if self._forwarded else _GATHER_SECONDS)
+            if self._asked.number and not self._forwarded:
+                # No deadline: the ranks save after their present step, which may take long.
+                self._forward(self._asked.number)
+                self._forwarded = now
+            self._say_that_it_waits(now)
             ended = frozenset(rank for rank, known in self._known.items() if known.ended)
-            if len(ended) == self.ranks or self._signals > 1:
+            if len(ended) == self.ranks or self._at_once:
                 return
             if deadline is not None and now > deadline:
                 return
@@ -229,10 +243,20 @@ class Job:
                     self._fail(Failure(None, "start", "", "", 1))
             if deadline is None and now > next_look:
                 next_look = now + min(1.0, self.stall_seconds / 4)
-                stall = watchdog.stalled(slots, self.stall_seconds, ended)
+                stall = watchdog.stalled(slots, self.stall_seconds, ended, self._halted())
                 if stall is not None:
                     self._fail(Failure(None, "stall", stall, "", 1))
                     return
+
+    def _say_that_it_waits(self, now: float) -> None:
+        if self._forwarded and not self._said and now - self._forwarded > _WORD_SECONDS:
+            self._said = True
+            what = told(self._asked.number)
+            _write(2, f"weft: {what} was passed on to the ranks; once more ends them at once.\n".encode())
+
+    def _halted(self) -> frozenset[int]:
+        """Ranks that somebody stopped, as Ctrl-Z does: they wait for nobody, others wait for them."""
+        return frozenset(rank for rank, known in self._known.items() if _is_stopped(known.pid))
 
     def _listen_once(self, seconds: float) -> bool:
         events = self._selector.select(seconds)
@@ -262,8 +286,9 @@ class Job:
         rank, code = int(message["rank"]), int(message["code"])
         self._known[rank].ended = True
         failure = message["failure"]
-        if code == 0:
-            return
+        asked = 128 + self._asked.number if self._forwarded else 0
+        if code == 0 or (code == asked and (failure is None or failure["kind"] == "exit")):
+            return  # it ended well, or did as it was asked
         if failure is not None:
             self._fail(Failure(rank, **failure))
         elif code < 0:
@@ -315,8 +340,8 @@ class Job:
             self._failures = failures  # those that came later are our own doing
 
     def _outcome(self, processes: list[subprocess.Popen[bytes]]) -> Outcome:
-        if self._signal:
-            return Outcome(128 + self._signal)
+        if self._asked.number:
+            return Outcome(128 + self._asked.number)
         order = {"start": 2, "peer": 1, "interrupt": 1}
         failures = sorted(self._failures, key=lambda failure: order.get(failure.kind, 0))
         if failures and failures[0].kind == "start":
@@ -331,15 +356,12 @@ class Job:
     @contextlib.contextmanager
     def _signals_caught(self) -> Iterator[None]:
         def note(number: int, frame: object) -> None:
-            if self._signal:
-                self._signals += 1
-            self._signal = self._signal or number
+            self._at_once = not self._asked.note(number) or self._at_once
 
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, note) for number in numbers}
+        before = {number: signal.signal(number, note) for number in caught()}
         try:
             yield
         finally:
@@ -395,6 +417,15 @@ def _listen(path: Path) -> socket.socket:
     listener.bind(str(path))
     listener.listen(1024)
     return listener
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether a process is stopped by a signal; false where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 def _read(file: int) -> bytes | None:

@@ -11,6 +11,7 @@ matters.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
@@ -39,6 +40,8 @@ def launch(
     engine: str = "auto",
     threads: int | None = None,
     stall_seconds: float = STALL_SECONDS,
+    scratch: Path | None = None,
+    restarts: int = 0,
 ) -> int:
     """Run a Python program on `ranks` local ranks; the exit status.
 
@@ -47,11 +50,19 @@ def launch(
     output; what other ranks write is shown with the rank in front. When a rank fails, all end, and the
     first line on standard error is the first error. A `UserError` is shown once, with status 2. A rank that
     waits longer than `stall_seconds` in a communication ends the job, with the phase named.
+
+    `scratch` is a folder that goes with the job, even where this process is killed. With `restarts` a job
+    whose rank was killed, or stalled, is started again so many times; a program that keeps its state goes on.
     """
-    outcome = run_job(argv, ranks, engine, threads, stall_seconds)
-    report = outcome.report()
-    if report:
-        print(report, file=sys.stderr, flush=True)
+    environment = {} if scratch is None else {"WEFT_SCRATCH": str(scratch)}
+    for again in range(restarts + 1):
+        outcome = run_job(argv, ranks, engine, threads, stall_seconds, environment)
+        report = outcome.report()
+        if report:
+            print(report, file=sys.stderr, flush=True)
+        if again == restarts or not outcome.by_chance:
+            break
+        print(f"weft: the ranks are started again, {again + 1} of {restarts}.", file=sys.stderr, flush=True)
     return outcome.status
 
 
@@ -229,6 +240,19 @@ def _found_engine() -> str | None:
     return None
 
 
+def abort(status: int) -> None:
+    """End all ranks of a job that somebody else started (mpirun, srun), because this one cannot go on.
+
+    Else it would wait in MPI_Finalize for ranks that wait for it. Nothing where there are no others.
+    """
+    if _world is not None and _world.size > 1 and _world.engine == "mpi" and "WEFT_RANK" not in os.environ:
+        from mpi4py import MPI
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(status)
+
+
 def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Communicator:
     """The communicator of all ranks that are there; of this process alone where there are none.
 
@@ -249,6 +273,10 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
             f"several. Use --engine {found}."
         )
     if _world is None:
+        folder = os.environ.get("WEFT_RUN_DIR")
+        slot = None if folder is None else watchdog.join(Path(folder) / "slots", int(os.environ["WEFT_RANK"]))
+        if slot is not None:  # a rank that never comes is then a stall as any other
+            slot.enter("start", "connect")
         if (found if engine == "auto" else engine) == "mpi":
             from weft.comm import mpi
 
@@ -257,16 +285,19 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
             from weft.comm import torch_distributed
 
             _world = torch_distributed.world()
-        _watch(_world, stall_seconds)
+        if slot is not None:
+            slot.leave()
+        _watch(_world, stall_seconds, slot)
     return _world
 
 
-def _watch(world: Communicator, stall_seconds: float) -> None:
+def _watch(world: Communicator, stall_seconds: float, slot: watchdog.MappedSlot | None) -> None:
     """Tell the launcher where this rank waits; without one, watch and end the job from here."""
     state = ledger.here()
-    folder = os.environ.get("WEFT_RUN_DIR")
-    if folder is not None:
-        state.slot = watchdog.join(Path(folder) / "slots", world.rank)
+    if slot is not None:
+        state.slot = slot
+        if world.engine == "mpi":  # MPI_Finalize, after all of Python, waits for mpirun
+            atexit.register(slot.enter, "end", "finalize")
         return
 
     def end() -> None:

@@ -179,6 +179,11 @@ class World:
             self.alive -= 1
             self._break_if_stuck()
 
+    def interrupt(self) -> None:
+        """Somebody outside of the ranks ends them all."""
+        with self.lock:
+            self._break(PeerLost("interrupted"))
+
     def fail(self, place: int, error: BaseException) -> None:
         """A rank raised: everybody else stops."""
         with self.lock:
@@ -484,9 +489,16 @@ def run_threads(fn: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
     workers = [threading.Thread(target=body, args=(rank,), name=f"rank {rank}") for rank in range(ranks)]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join()
-    torch.set_num_threads(before)
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:  # it comes to this thread alone: the ranks stop at their next message
+        world.interrupt()
+        for worker in workers:
+            worker.join()
+        raise
+    finally:
+        torch.set_num_threads(before)
     if failures:
         causes = [failure for failure in failures if not isinstance(failure[1], PeerLost)] or failures
         rank, error = causes[0]

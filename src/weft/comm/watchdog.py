@@ -71,8 +71,13 @@ def _map(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0)
 
 
-def stalled(slots: list[MappedSlot], seconds: float, finished: frozenset[int] = frozenset()) -> str | None:
+def stalled(
+    slots: list[MappedSlot], seconds: float, finished: frozenset[int] = frozenset(),
+    halted: frozenset[int] = frozenset(),
+) -> str | None:  # fmt: skip
     """One line about the ranks, where one of them has waited longer than `seconds`; else None.
+
+    `halted` are those that somebody stopped: wherever they stand, they are what the others wait for.
 
     >>> slots = [MappedSlot(bytearray(300), rank) for rank in range(2)]
     >>> slots[1].enter("gather", "broadcast")
@@ -89,11 +94,13 @@ def stalled(slots: list[MappedSlot], seconds: float, finished: frozenset[int] = 
     for rank, (since, where) in enumerate(states):
         if rank in finished:
             text = "ended"
+        elif rank in halted:
+            text = f"stopped by a signal, in {where}" if since else "stopped by a signal"
         else:
             text = f"waiting in {where}" if since else "not in a message"
         groups.setdefault(text, []).append(rank)
-    # Those who wait first, because the reader looks for the phase.
-    order = sorted(groups, key=lambda text: not text.startswith("waiting"))
+    # First the cause, where it is known; then those who wait, because the reader looks for the phase.
+    order = sorted(groups, key=lambda text: (not text.startswith("stopped"), not text.startswith("waiting")))
     parts = [
         f"{name_ranks(groups[text])} {'is' if len(groups[text]) == 1 else 'are'} {text}" for text in order
     ]

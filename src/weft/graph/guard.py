@@ -22,18 +22,57 @@ def machine_bytes() -> int:
         return 1 << 38
 
 
-def check_fits(needed: int, what: str) -> None:
-    """Refuse an allocation of `needed` bytes that this machine cannot hold.
+FREELY = 64 << 20
+"""Bytes that a file may ask for, however small it is."""
+RATIO = 100
+"""Bytes that it may ask for beyond that, for each byte that it holds. Text packs 4 to 20 times, sparse
+features fill 10 to 50 times their entries; what asks for more is damaged or hostile."""
+
+
+def allowed_bytes(held: int) -> int:
+    """What may be made of a file that holds so many bytes.
+
+    >>> allowed_bytes(0), allowed_bytes(1000) - allowed_bytes(0)
+    (67108864, 100000)
+    """
+    return FREELY + RATIO * held
+
+
+def free_bytes() -> int:
+    """Main memory that is free now, or could be; all of it where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return min(int(line.split()[1]) * 1024, machine_bytes())
+    except (OSError, ValueError, IndexError):
+        pass
+    return machine_bytes()
+
+
+def check_fits(needed: int, what: str, held: int | None = None) -> None:
+    """Refuse an allocation of `needed` bytes for which this machine has no room.
+
+    `held` are the bytes of the file that asks for it: a few of them cannot stand for gigabytes.
 
     >>> check_fits(1 << 60, "features of wild.npz")
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: features of wild.npz: ... needed, more than ... memory. ...
+    weft.errors.UserError: features of wild.npz: ... needed, more than ... memory that are free. ...
+    >>> check_fits(1 << 30, "wild.txt: 134217728 vertices", held=24)
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: wild.txt: 134217728 vertices: 1.1 GB needed for 24 bytes of file. Correct the ...
     """
-    have = machine_bytes()
+    if held is not None and needed > allowed_bytes(held):
+        sizes = f"{needed / 1e9:,.1f} GB needed for {held:,} bytes of file"
+        raise UserError(f"{what}: {sizes}. Correct the size it announces.")
+    have = free_bytes()
     if needed > have:
         sizes = f"{needed / 1e9:,.1f} GB needed, more than the {have / 1e9:,.1f} GB of this machine's memory"
-        raise UserError(f"{what}: {sizes}. Check the size it announces, or use a bigger machine.")
+        raise UserError(
+            f"{what}: {sizes} that are free. Check the size it announces, or use a bigger machine."
+        )
 
 
 @contextlib.contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from weft.errors import unknown
+from weft.errors import UserError, unknown
 from weft.graph.graph import Graph
 
 HOWS = ("gcn", "mean", "none", "loops")
@@ -58,5 +59,23 @@ def normalise_features(graph: Graph) -> Graph:
     """
     if graph.features is None:
         return graph
-    total = graph.features.sum(dim=1, keepdim=True)
-    return graph.replace(features=graph.features / torch.where(total == 0, 1.0, total))
+    return graph.replace(features=rows_to_one(graph.features))
+
+
+def rows_to_one(x: Tensor) -> Tensor:
+    """Each row divided by its sum, which is taken in float64: in float32 it may be infinite. [n, f]
+
+    A row whose sum is 0 stays as it is.
+
+    >>> rows_to_one(torch.tensor([[3e38, 1e38], [0.0, 0.0]]))
+    tensor([[0.7500, 0.2500],
+            [0.0000, 0.0000]])
+    """
+    total = x.sum(dim=1, keepdim=True, dtype=torch.float64)
+    if not bool(torch.isfinite(total).all()):
+        row = int((~torch.isfinite(total)).nonzero()[0, 0])
+        raise UserError(f"the features in row {row} add up to {float(total[row]):g}. Scale or mend them.")
+    plain = total.to(x.dtype)
+    if bool(torch.isfinite(plain).all()):
+        return x / torch.where(plain == 0, 1.0, plain)
+    return (x.double() / torch.where(total == 0, 1.0, total)).to(x.dtype)

@@ -15,6 +15,7 @@ it reads are still checked for ids in range and finite numbers, so a damaged fil
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -30,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import UserError
+from weft.errors import UserError, printable
 from weft.graph.arrays import Of, check_array, check_name, key_of, named
 from weft.graph.graph import MASKS, NAMED, PAIRS, Graph, check_pairs
 from weft.graph.guard import about, check_fits
@@ -101,6 +102,36 @@ def open_store(path: str | Path, verify: bool = True) -> Store:
     return store
 
 
+def checksum(source: Graph | Store) -> str:
+    """A number of all that a graph holds but its name: the same in memory and in a store.
+
+    >>> from weft.graph.generators import karate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(write_store(karate(), Path(folder) / "club.weft"))
+    ...     checksum(store) == checksum(karate())
+    True
+    """
+    sections = source._sections.values() if isinstance(source, Store) else _write(source, _Nowhere())
+    facts = sorted((s.name, s.dtype, list(s.shape), s.crc32) for s in sections)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def write(self, data: Any) -> None:
+        self._at += len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, place: int) -> None:
+        self._at = place
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Some rows of a graph, in the order asked for, with what their vertices carry.
@@ -155,7 +186,7 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         header = _read_header(self.path)
-        self.name = str(header["name"])
+        self.name = printable(str(header["name"]))
         self.num_classes = int(header["num_classes"])
         self._sections: dict[str, _Section] = header["sections"]
 
@@ -360,7 +391,7 @@ class Store:
 # Writing
 
 
-def _write(graph: Graph, file: Any) -> None:
+def _write(graph: Graph, file: Any) -> list[_Section]:
     sections = []
     file.write(bytes(_ALIGN))  # the preamble comes last: until then the file is no store
     tensors = {key: tensor for key in _TYPES if (tensor := getattr(graph, key)) is not None}
@@ -385,6 +416,7 @@ def _write(graph: Graph, file: Any) -> None:
     # Weft of before named arrays reads what has none.
     version = 2 if graph.arc_data or graph.vertex_data else 1
     file.write(_PREAMBLE.pack(MAGIC, version, zlib.crc32(header), offset, len(header)))
+    return sections
 
 
 @contextlib.contextmanager
@@ -432,7 +464,7 @@ def _gathered(tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _read_header(path: Path) -> dict[str, Any]:
-    if path.is_dir() or not path.exists():
+    if not path.is_file():  # a pipe would be waited for
         raise UserError(f"no file {path}. Check the path.")
     try:
         with open(path, "rb") as file:

@@ -70,6 +70,8 @@ class Model(nn.Module):
         self.activation = activation
         norms = [nn.LayerNorm(w) if config.layer_norm else nn.Identity() for w in widths[1:-1]]
         self.norms = nn.ModuleList(norms)
+        self.seen: Callable[[int, Tensor], None] | None = None
+        """Shown each layer's number, from 0, and its result: for whoever looks for a wrong one."""
 
     @property
     def hops(self) -> int:
@@ -178,6 +180,8 @@ class Model(nn.Module):
                 f"layer {depth + 1}, {type(layer).__name__}, returned {what} for {A.rows.numel()} vertices. "
                 "Return one row a vertex: [rows of A, width]."
             )
+        if self.seen is not None:
+            self.seen(depth, z)
         return z
 
     def _activate(self, A: Adjacency, z: Tensor, layer: int, noise: Noise | None) -> Tensor:

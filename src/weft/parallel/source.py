@@ -128,7 +128,10 @@ def _row_sums(arcs: Arcs, rows: int) -> Tensor:
     if arcs.value is None:
         return torch.bincount(arcs.row, minlength=rows).double()
     total = torch.zeros(rows, dtype=torch.float64, device=arcs.row.device)
-    return total.index_add_(0, arcs.row, arcs.value.double())
+    total.index_add_(0, arcs.row, arcs.value.double())
+    if not bool(torch.isfinite(total).all()):  # divided by infinity, arcs would become 0 without a word
+        raise UserError("the weights of a row of arcs add up to more than float64 holds. Scale the weights.")
+    return total
 
 
 def loop_data(arcs: Arcs, vertices: Tensor, comm: Communicator) -> dict[str, Tensor]:

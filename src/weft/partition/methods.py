@@ -31,6 +31,8 @@ class Method:
     """The fields of `PartitionOptions` that change its parts."""
 
 
+_MOST = 1000
+"""The largest epsilon: one part may have everything long before that."""
 _LIBRARY = frozenset({"seed", "epsilon", "preset", "threads"})
 _SAMPLES = frozenset({"theta", "delta", "batch_size", "fanouts", "batches", "sampler"})
 METHODS = {
@@ -131,6 +133,8 @@ def check_method(method: str, parts: int, n: int, options: PartitionOptions | No
         raise UserError(f"{parts} parts are more than the graph's {n} vertices. Use --parts {n} or fewer.")
     if not 0 <= options.epsilon < float("inf"):
         raise UserError(f"epsilon must be 0 or more, not {options.epsilon:g}. Use --epsilon 0.03.")
+    if options.epsilon > _MOST:
+        raise UserError(f"epsilon must be at most {_MOST}, not {options.epsilon:g}. Use --epsilon 0.03.")
     if options.seed < 0:
         raise UserError(f"seed must be at least 0, not {options.seed}.")
     choose_preset(options.preset, parts)

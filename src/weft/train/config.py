@@ -91,7 +91,15 @@ class TrainConfig(Section):
     trace: str = ""
     """Write a Chrome/Perfetto trace of one steady epoch of all ranks into this file (.json)."""
     out: str = ""
-    """Run folder; by default runs/<graph>-<model>-<number>. It must not exist yet."""
+    """Run folder; by default runs/<graph>-<model>-<number>. One of this very run that did not end goes on."""
+    checkpoint_every: str = "10min"
+    """How often the whole state is kept: 5 (epochs), 500batches, 10min or never; improvements are, too."""
+    keep_checkpoints: int = 3
+    """How many checkpoints an unfinished run has at most; one that has ended needs none."""
+    restarts: int = 0
+    """When a rank dies or stalls, start all again from the last checkpoint, so many times."""
+    on_nan: str = "stop"
+    """Where a loss or a gradient is not finite: stop, or skip (leave that update out)."""
 
 
 @dataclass
@@ -432,20 +440,23 @@ def _literal(value: object) -> object:
         return value
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return value
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file as `{section.name: value}`, with `graph = ...` allowed at the top."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is no plain file. Name one that is.")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"no file {path}. Check the path.") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}. Check the file.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {str(error).rstrip('.')}. Correct it.") from None
+    except (ValueError, RecursionError) as error:  # also: a number of 5,000 digits, a thousand brackets
+        reason = str(error).split(";")[0].rstrip(".")
+        raise UserError(f"{path} is not TOML: {reason}. Correct it.") from None
     sections = SECTIONS
     settings: dict[str, Any] = {}
     for section, table in tables.items():
@@ -484,6 +495,10 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{value} is not UTF-8, which TOML is written in. Rename it.") from None
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     if isinstance(value, (list, tuple)):

@@ -133,6 +133,13 @@ class Encoder(ABC):
     def dry(self, wrap: Wrap) -> Encoder:
         """The same without numbers, on lines that count."""
 
+    def under_way(self) -> list[Model]:
+        """The weights of batches that have begun and not ended, the oldest first; between updates."""
+        return []
+
+    def resume(self, weights: list[dict[str, Tensor]]) -> None:  # noqa: B027
+        """The first batches of the next `run` use these weights, as `under_way` gave them."""
+
     def settle(self) -> None:  # noqa: B027
         """The model with whole weights again, for the evaluation and the run folder; every rank calls it."""
 
@@ -239,6 +246,8 @@ class Sampled(Encoder):
         self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
         self._take_lane(self._choose(options.feed, task))
         self._stash: list[Model] = []
+        self._begun = self._ended = 0
+        self._resumed: list[dict[str, Tensor]] = []
         if options.pipeline:
             self._stash = [copy.deepcopy(self.live) for _ in range(STALENESS + 1)]
 
@@ -360,12 +369,22 @@ class Sampled(Encoder):
 
     def run(self, steps: Iterable[Step], update: Update) -> None:
         taken: dict[int, Step] = {}
+        self._begun = self._ended = 0
 
         def done(flight: Flight) -> None:
             assert flight.loss is not None
+            self._ended += 1
             update(Passed(taken.pop(id(flight)), flight.model, flight.loss, flight.learned))
 
         drive(self._flights(steps, taken), self.feed, done, bool(self._stash))
+
+    def under_way(self) -> list[Model]:
+        if not self._stash:
+            return []
+        return [self._stash[number % len(self._stash)] for number in range(self._ended, self._begun)]
+
+    def resume(self, weights: list[dict[str, Tensor]]) -> None:
+        self._resumed = weights
 
     def _flights(self, steps: Iterable[Step], taken: dict[int, Step]) -> Iterator[Flight]:
         live = self.live
@@ -377,9 +396,11 @@ class Sampled(Encoder):
             if self._stash:
                 model = self._stash[number % len(self._stash)]
                 model.train()
+                took = self._resumed.pop(0) if self._resumed else dict(live.named_parameters())
                 with torch.no_grad():
-                    for kept, p in zip(model.parameters(), live.parameters(), strict=True):
-                        kept.copy_(p)
+                    for name, kept in model.named_parameters():
+                        kept.copy_(took[name])
+                self._begun = number + 1
             model.zero_grad(set_to_none=True)
             flight = Flight(Batch(turn, step.ids, blocks), model, step.objective, step.noise)
             taken[id(flight)] = step
@@ -390,7 +411,7 @@ class Sampled(Encoder):
         out.sampler, out.feed = self.sampler.dry(wrap), self.feed.dry(wrap)
         out.live, out.features, out.placed = blank_model(self.live), out.feed.features, self.placed.dry(wrap)
         out.model = blank_model(self.model)
-        out._stash = [blank_model(model) for model in self._stash]
+        out._stash, out._resumed = [blank_model(model) for model in self._stash], []
         return out
 
     @torch.no_grad()

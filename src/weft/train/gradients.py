@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from ..nn import Model
 from .encoders import Passed, Placed
 from .task import Task
+
+
+@dataclass(frozen=True)
+class Told:
+    """What ranks told each other beside gradients: the same on all of them."""
+
+    wish: int
+    """The sum of their wishes."""
+    finite: bool
+    """Whether every rank's loss and gradients are."""
 
 
 class Gradients:
@@ -17,7 +29,9 @@ class Gradients:
         weights that are cut  all-reduce over the ranks that have the same part
         learned features      nobody else's
 
-    With `clip_norm`, what a rank has alone adds its square to the flat sum: one word more.
+    Two words travel with the flat sum: what a rank wishes (to stop, to save), and whether its own numbers
+    are finite. So all ranks act on both after the same step. With `clip_norm`, what a rank has alone adds its
+    square: one word more.
     """
 
     def __init__(
@@ -31,7 +45,7 @@ class Gradients:
             clip_norm,
         )
 
-    def take(self, passed: Passed) -> None:
+    def take(self, passed: Passed, wish: int = 0) -> Told:
         """The gradients of a step that went back, summed, clipped, in `grad` of the live weights."""
         flown, cut = dict(passed.model.named_parameters()), set(self.placed.cut)
         twins = self.placed.twins
@@ -49,13 +63,25 @@ class Gradients:
             self.learned.grad = learned
         shared = [(p, g) for name, p, g in pairs if name not in cut]
         squares = self._squares([p for p, _ in mine])
-        if shared or squares.numel():
-            flat = torch.cat([*(g.reshape(-1) for _, g in shared), squares])
-            self.placed.comm.all_reduce(flat, out=flat, phase="grad")
-            *_, squares = flat.split([flat.numel() - squares.numel(), squares.numel()])
-            _put(flat, [p for p, _ in shared])
+        alone = [passed.loss, *(p.grad for p, _ in mine), None if self.learned is None else self.learned.grad]
+        words = self._words(wish, alone, squares)
+        flat = torch.cat([*(g.reshape(-1) for _, g in shared), squares, words])
+        self.placed.comm.all_reduce(flat, out=flat, phase="grad")
+        sums, squares, words = flat.split([flat.numel() - squares.numel() - 2, squares.numel(), 2])
+        _put(sums, [p for p, _ in shared])
         if self.clip_norm:
             self._clip({id(p) for p, _ in mine}, squares)
+        if flat.is_meta:
+            return Told(0, True)
+        wishes, odd = words.tolist()
+        return Told(round(wishes), not odd and finite(sums))
+
+    def _words(self, wish: int, alone: list[Tensor | None], like: Tensor) -> Tensor:
+        """[wish, whether a number is not finite that this rank alone has]."""
+        if like.is_meta:
+            return like.new_empty(2)
+        odd = not all(finite(x) for x in alone if x is not None)
+        return like.new_tensor([float(wish), float(odd)])
 
     def _squares(self, cut: list[nn.Parameter]) -> Tensor:
         """Squared norms of what this rank has alone: of cut weights, then of learned features. [0 … 2]"""
@@ -83,6 +109,15 @@ class Gradients:
             _scale(group, total.sqrt(), self.clip_norm)
         if self.learned is not None:
             _scale([self.learned], rest[-1].sqrt(), self.clip_norm)
+
+
+def finite(x: Tensor) -> bool:
+    """Whether every number is finite. Their sum mostly settles it: no second tensor is made.
+
+    >>> finite(torch.tensor([1.0, float("nan")])), finite(torch.full((9,), 3e38))
+    (False, True)
+    """
+    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def _gradient(p: Tensor) -> Tensor:

@@ -47,22 +47,55 @@ def optimiser(model: Model, config: TrainConfig, own: Sequence[nn.Parameter] = (
         raise UserError(f"lr must be above 0, not {config.lr}. Use --lr 0.01.")
     if config.weight_decay < 0:
         raise UserError(f"weight_decay must not be negative, as {config.weight_decay} is. Use 0 for none.")
+    _try(config, next(model.parameters()).dtype)
     decayed = model.first_parameters() if config.decay == "first" else [*model.parameters(), *own]
     chosen = {id(p) for p in decayed}
     rest = [p for p in (*model.parameters(), *own) if id(p) not in chosen]
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}]
     if rest:
         groups.append({"params": rest, "weight_decay": 0.0})
-    try:
+    return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
+
+
+def _try(config: TrainConfig, dtype: torch.dtype) -> None:
+    """Refuse options that torch refuses, be it when they are given or in the first step."""
+    p = nn.Parameter(torch.ones(2, 2, dtype=dtype, device="cpu"))
+    p.grad = torch.ones_like(p)
+
+    def make() -> torch.optim.Optimizer:
+        groups = [{"params": [p], "weight_decay": config.weight_decay}]
         return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
-    except (TypeError, ValueError, RuntimeError) as error:
+
+    try:
+        make().step()
+    except Exception as error:
+        if "overflow" in str(error):
+            sizes = f"lr {config.lr:g} or weight_decay {config.weight_decay:g}"
+            raise UserError(f"{sizes} is too large for {dtype}. Use --lr 0.01.") from None
         raise _refusal("optimizer", config.optimizer, config.optimizer_options, error) from None
+    try:
+        made = make()
+        schedule = Schedule(made, config)
+        for _ in range(2):
+            made.step()
+            schedule.step(1.0)
+    except UserError:
+        raise
+    except Exception as error:
+        raise _refusal("scheduler", config.scheduler, config.scheduler_options, error) from None
+
+
+def check_elementwise(name: str) -> None:
+    """Refuse learned embeddings where ranks would each make their own statistics of their rows."""
+    if name == "adafactor":
+        raise UserError("adafactor needs whole embeddings, each rank has its rows alone. Use adam.")
 
 
 class Schedule:
     """A learning-rate schedule that is stepped once an epoch; `none` does nothing."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: TrainConfig):
+        self._optimizer = optimizer
         self._scheduler: Any = None
         self._watches = config.scheduler == "plateau"
         if config.scheduler == "none":
@@ -79,7 +112,7 @@ class Schedule:
         options = spans.get(config.scheduler, {}) | options | config.scheduler_options
         try:
             self._scheduler = cls(optimizer, **options)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             raise _refusal("scheduler", config.scheduler, config.scheduler_options, error) from None
 
     def step(self, watched: float | None) -> None:
@@ -91,7 +124,20 @@ class Schedule:
         elif watched is not None:
             self._scheduler.step(watched)
 
+    def state(self) -> dict[str, Any]:
+        """Where it is, as plain data: the schedule's own numbers, and the rate of each group."""
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        return {"rates": rates, "own": self._scheduler.state_dict() if self._scheduler else {}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+        for group, rate in zip(self._optimizer.param_groups, state["rates"], strict=True):
+            group["lr"] = float(rate)
+        if self._scheduler is not None:
+            known = self._scheduler.state_dict()
+            self._scheduler.load_state_dict({k: v for k, v in state["own"].items() if k in known})
+
 
 def _refusal(kind: str, name: str, options: dict[str, Any], error: Exception) -> UserError:
-    reason = str(error).rstrip(".")
+    reason = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
     return UserError(f"{kind} {name} refuses the options {options}: {reason}. Correct {kind}_options.")

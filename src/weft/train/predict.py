@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +20,10 @@ from ..graph.readers.files import map_array, read_bytes
 from ..nn import Model, build
 from ..parallel.blocks import even_sizes, starts
 from .config import RunConfig, load_toml
+from .gradients import finite
 from .links import Links, embedding_width
 from .rows import read_rows, write_rows
+from .tasks import check_task_options
 from .trainer import Trainer
 
 
@@ -47,17 +48,24 @@ def read_run(path: Path) -> SavedRun:
         weights = torch.load(path / "weights.pt", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(
-            f"{path} has no {Path(error.filename).name}: that run did not end. Train again."
+            f"{path} has no {Path(error.filename).name}: that run did not end. "
+            f"Go on with it: weft train --resume {path}."
         ) from None
-    except (KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError):
+    except Exception:  # what is damaged can raise nearly anything
         raise UserError(f"the weights or summary in {path} are damaged. Train again.") from None
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
         raise UserError(f"{path / 'weights.pt'} does not hold a dict of tensors. Train again.")
+    if not widths or min(widths) < 1 or max(widths) >= 1 << 31:
+        raise UserError(f"{path / 'summary.json'} has the widths {widths[:4]}. Train again.")
+    for name, w in weights.items():
+        if w.is_floating_point() and not finite(w):
+            raise UserError(f"the weight {name} in {path} is not finite. Train again, with a lower --lr.")
     return SavedRun(path, config, widths, weights)
 
 
 def restore(run: SavedRun, features: int) -> Model:
     """The model of a run with its weights; a UserError where graph, config and weights do not fit."""
+    check_task_options(run.config)
     _check_features(run, features)
     model = build(run.config.model, run.widths[0], run.widths[-1]).to(getattr(torch, run.config.train.dtype))
     return _load(model, run).eval()

@@ -27,6 +27,16 @@ class Result:
     """Median seconds of a training step, the first (which warms up) left out."""
     best_epoch: int = 0
     interrupted: bool = False
+    stopped_by: int = 0
+    """The signal that asked to stop; 0: none did."""
+    at_step: int = 0
+    """Updates of an unfinished epoch that were done when it stopped."""
+    resumed: list[int] | None = None
+    """The epoch and the updates of it from which it went on; None: from the beginning."""
+    checkpoint: str = ""
+    """The newest checkpoint, where one was written."""
+    stalls: list[float] = field(default_factory=list)
+    """Seconds that training waited for each checkpoint's copy."""
     moved: Volume = field(default_factory=Volume)
     """What this rank received in one steady epoch."""
     foretold: Volume = field(default_factory=Volume)
@@ -47,6 +57,8 @@ class Result:
             "epochs": len(self.loss),
             "best_epoch": self.best_epoch,
             "interrupted": self.interrupted,
+            "resumed": self.resumed,
+            "checkpoint_stalls": self.stalls,
         }
 
     def gather(self, trainer: Trainer) -> dict[str, Any]:

@@ -64,9 +64,9 @@ class Task(ABC):
     def step(self, epoch: int, number: int) -> Step:
         """Update `number` (from 0) of an epoch (from 1): the same on every number of ranks."""
 
-    def epoch(self, epoch: int, most: int | None = None) -> Iterator[Step]:
-        """The steps of an epoch, or the first of them."""
-        for number in range(self.steps if most is None else min(most, self.steps)):
+    def epoch(self, epoch: int, most: int | None = None, first: int = 0) -> Iterator[Step]:
+        """The steps of an epoch, or those below `most`; from `first` on."""
+        for number in range(first, self.steps if most is None else min(most, self.steps)):
             yield self.step(epoch, number)
 
     @abstractmethod

@@ -16,6 +16,7 @@ from .classes import Classes, check_classes
 from .config import RunConfig, refuse_unread
 from .encoders import FEEDS
 from .links import Links, check_link_options, check_linkable
+from .saving import Every
 from .task import Task
 
 DEVICES = ("cpu", "cuda")
@@ -90,7 +91,8 @@ def check_task(graph: Graph, config: RunConfig) -> None:
 def _check_options(config: RunConfig) -> None:
     check_model(config.model)
     options = config.train
-    for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0)):
+    for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0),
+                        ("keep_checkpoints", 1), ("restarts", 0)):  # fmt: skip
         if getattr(options, name) < least:
             raise UserError(f"{name} must be at least {least}, not {getattr(options, name)}.")
     for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
@@ -102,6 +104,9 @@ def _check_options(config: RunConfig) -> None:
         raise unknown("dtype", options.dtype, ["float32", "float64"])
     if options.keep not in ("best", "last"):
         raise unknown("keep", options.keep, ["best", "last"])
+    if options.on_nan not in ("stop", "skip"):
+        raise unknown("on_nan", options.on_nan, ["stop", "skip"])
+    Every.parse(options.checkpoint_every)
     _check_device(options.device)
 
 

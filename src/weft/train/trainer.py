@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import signal
-import statistics
-import threading
-import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +11,9 @@ from torch import Tensor
 
 from ..comm import Communicator
 from ..comm.threads import single
-from ..errors import UserError, unknown
+from ..errors import unknown
 from ..graph import Graph, Store
+from ..graph.normalise import rows_to_one
 from ..memory import trim
 from ..minibatch import Features
 from ..nn import Model
@@ -26,24 +21,26 @@ from ..nn.layer import data_of
 from ..parallel import Blocks, Operator, Volume, choose
 from ..parallel.assign import assign
 from ..parallel.source import count_arcs
+from .checkpoint import Checkpoint
 from .config import RunConfig
 from .encoders import Encoder, Passed, Sampled, Update, Whole, first_learned, foretold
 from .facts import take_facts
-from .gradients import Gradients
-from .optimise import Schedule, optimiser
+from .gradients import Gradients, Told, finite
+from .loop import fit
+from .numbers import BadNumbers, line
+from .optimise import Schedule, check_elementwise, optimiser
 from .result import Result, peak_rss_bytes
 from .rows import write_rows
 from .run import RunFolder
 from .task import Step
 from .tasks import TASKS, check_task, check_task_options
-from .watch import StepWatch
 
 
 class Trainer:
     """Trains a model on a graph: a task (classes, links), an encoder (whole graph, sampled), a loop.
 
     `judged=False` is for inference: the graph needs no labels, no split and no pairs to be judged by.
-    `model` stands in for the one that the config describes.
+    `model` stands in for the one that the config describes, `blocks` for the partition.
 
     >>> from weft.graph import load
     >>> config = RunConfig()
@@ -60,11 +57,12 @@ class Trainer:
         comm: Communicator | None = None,
         judged: bool = True,
         model: Model | None = None,
+        blocks: Blocks | None = None,
     ):
         check_task_options(config)
         if isinstance(source, Graph) and judged:
             check_task(source, config)
-        self.config, self.comm = config, comm or single()
+        self.source, self.config, self.comm = source, config, comm or single()
         self.idle_rss_bytes = peak_rss_bytes()
         options, dtype = config.parallel, getattr(torch, config.train.dtype)
         device = torch.device(config.train.device)
@@ -76,7 +74,8 @@ class Trainer:
         # The seed alone makes the weights: every rank of every grid starts from the same ones.
         made = self.task.make_model(source) if model is None else model
         self.model: Model = made.to(device=device, dtype=dtype)
-        blocks = assign(source, grid, options, config.train.seed, self.comm)
+        if blocks is None:
+            blocks = assign(source, grid, options, config.train.seed, self.comm)
         self.A = Operator.build(
             source, self.comm, grid, self.model.adjacency, self.exchange, blocks, dtype, options.overlap,
             options.move_adjacency, device, data_of(self.model.layers),
@@ -90,6 +89,7 @@ class Trainer:
         self.x = prepare_features(x, config.data.feature_norm, self.comm).to(device=device, dtype=dtype)
         learned, width = None, self.task.learned_width
         if width:
+            check_elementwise(config.train.optimizer)
             learned = first_learned(layout.ids, layout.count, width, config.train.seed, dtype).to(device)
         features = Features(self.x, None if learned is None else torch.nn.Parameter(learned.detach()))
         if judged or self.task.always_reads:
@@ -106,7 +106,6 @@ class Trainer:
         self.optimiser = optimiser(self.encoder.live, config.train, own)
         self.schedule = Schedule(self.optimiser, config.train)
         self.gradients_of = self._gradients(self.encoder)
-        self._stop = False
         trim()
 
     def _gradients(self, encoder: Encoder) -> Gradients:
@@ -117,9 +116,7 @@ class Trainer:
 
     def step(self, epoch: int) -> float:
         """One epoch: every step forward and back, an update each; the loss on the way."""
-        total = self.train(self.task.epoch(epoch))
-        self.encoder.settle()
-        return self._tell(total)
+        return self.close_epoch(self.train(self.task.epoch(epoch)))
 
     def train(self, steps: Iterable[Step]) -> Tensor:
         """Steps with their updates; this rank's share of their loss."""
@@ -127,19 +124,24 @@ class Trainer:
 
         def update(passed: Passed) -> None:
             nonlocal total
-            self.gradients_of.take(passed)
-            self.optimiser.step()
+            self.update(passed)
             total = total + passed.loss.double() * passed.step.share
 
         self.encoder.run(steps, update)
         return total
 
-    def _tell(self, loss: Tensor) -> float:
-        """The ranks' losses together. Whether somebody was asked to stop travels along: all end together."""
-        told = torch.stack([loss, loss.new_tensor(float(self._stop))])
-        total, stop = self.comm.all_reduce(told, phase="loss").tolist()
-        self._stop = stop > 0
-        return float(total)
+    def update(self, passed: Passed, wish: int = 0) -> Told:
+        """The update of a step that went back; none where a loss or a gradient is not finite, on any rank."""
+        told = self.gradients_of.take(passed, wish)
+        if told.finite:
+            self.optimiser.step()
+        return told
+
+    def close_epoch(self, share: float | Tensor) -> float:
+        """After an epoch's last update: whole weights again, and the loss of all ranks."""
+        self.encoder.settle()
+        told = torch.as_tensor(share, dtype=torch.float64, device=self.x.device).view(1)
+        return float(self.comm.all_reduce(told, phase="loss"))
 
     def predict(self, epoch: int | None = None) -> Volume:
         """What this rank receives in one epoch, by default the one that is reported; every rank calls it.
@@ -154,13 +156,18 @@ class Trainer:
         """The same; or of the first steps of an epoch alone, without what follows the last of them."""
 
         def after(dry: Encoder) -> Update:
-            return self._gradients(dry).take
+            gradients = self._gradients(dry)
+
+            def take(passed: Passed) -> None:
+                gradients.take(passed)
+
+            return take
 
         def last(dry: Encoder) -> None:
             if most is not None:
                 return
             dry.settle()
-            told = torch.empty(2, dtype=torch.float64, device="meta")
+            told = torch.empty(1, dtype=torch.float64, device="meta")
             dry.placed.comm.all_reduce(told, phase="loss")
 
         return foretold(self.encoder, lambda: self.task.epoch(epoch, most), after, last)
@@ -194,9 +201,22 @@ class Trainer:
         return last if self.config.train.task == "link" else hidden
 
     @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """The task's metrics, exact, on the whole graph; every rank calls it."""
-        return self.task.evaluate(self.encode, self.model)
+    def evaluate(self, epoch: int = 0) -> dict[str, float]:
+        """The task's metrics, exact, on the whole graph; every rank calls it.
+
+        Rows that are not finite are an error, which names the epoch whose weights these are.
+        """
+        odd = torch.zeros(1, device="cpu")
+
+        def encode() -> Tensor:
+            rows = self.encode()
+            odd[0] = float(not finite(rows))
+            return rows
+
+        metrics = self.task.evaluate(encode, self.model)
+        if float(self.comm.all_reduce(odd, phase="metrics")):
+            raise BadNumbers(line(self, "an evaluation", epoch, self.task.steps))
+        return metrics
 
     def gradients(self) -> dict[str, Tensor]:
         """Every gradient of the last step, whole, by its parameter's name; every rank calls it."""
@@ -243,82 +263,21 @@ class Trainer:
         """Lines that they add to the heading."""
         return self.encoder.notes(self.task.batches() if self.config.batch.batch_size else "")
 
-    # The loop.
-
-    def _stop_on_interrupt(self) -> Callable[[], object]:
-        """Ctrl-C asks to stop after this epoch, a second one stops at once; returns how to undo that."""
-        if threading.current_thread() is not threading.main_thread():
-            return lambda: None
-
-        def ask(number: int, frame: object) -> None:
-            self._stop = True
-            signal.signal(signal.SIGINT, before)
-
-        before = signal.signal(signal.SIGINT, ask)
-        return lambda: signal.signal(signal.SIGINT, before)
-
     def fit(
-        self, folder: RunFolder | None = None, on_epoch: Callable[[dict[str, Any]], None] | None = None
+        self,
+        folder: RunFolder | None = None,
+        on_epoch: Callable[[dict[str, Any]], None] | None = None,
+        resume: Checkpoint | None = None,
     ) -> Result:
-        """Train to the end, to early stopping, or to Ctrl-C: each keeps what was learned."""
-        options, result = self.config.train, Result()
-        seconds: list[float] = []
-        best: tuple[float, float] = (-math.inf, -math.inf)
-        best_weights: dict[str, Tensor] | None = None
-        waited = 0
-        restore = self._stop_on_interrupt()
-        try:
-            for epoch in range(1, options.epochs + 1):
-                # The second epoch is steady, A·X is kept by then: it is the one that is reported.
-                watched_epoch = epoch == min(2, options.epochs)
-                if watched_epoch and self.comm.size > 1:
-                    result.foretold = self.predict(epoch)
-                watch = StepWatch(self.comm, bool(options.trace)) if watched_epoch else nullcontext()
-                with watch:
-                    started = time.perf_counter()
-                    loss = self.step(epoch)
-                    seconds.append(time.perf_counter() - started)
-                if isinstance(watch, StepWatch):
-                    result.moved, result.watch = watch.received(), watch
-                result.loss.append(loss)
-                if not math.isfinite(loss):
-                    raise UserError(f"the loss became {loss} in epoch {epoch}. Lower --lr, now {options.lr}.")
-                record = {"epoch": epoch, "loss": loss, "seconds": seconds[-1]}
-                watched = None
-                if epoch % options.evaluate_every == 0 or epoch == options.epochs:
-                    metrics = self.evaluate()
-                    record |= metrics
-                    watched = metrics["val_loss"] if self.task.judges else loss
-                    rank = self.task.merit(metrics)
-                    waited += 1
-                    if rank > best:
-                        best, result.best_epoch, waited = rank, epoch, 0
-                        if options.keep == "best":
-                            best_weights = self.weights()
-                if folder is not None:
-                    folder.record(record)
-                if on_epoch is not None:
-                    on_epoch(record)
-                self.schedule.step(watched)
-                if self._stop:
-                    result.interrupted = True
-                    break
-                if options.patience and waited >= options.patience:
-                    break
-        except KeyboardInterrupt:
-            result.interrupted = True
-        finally:
-            restore()
-        if best_weights is not None:
-            self.restore(best_weights)
-        else:
-            result.best_epoch = len(result.loss)
-        result.epoch_seconds = statistics.median(seconds[1:] or seconds or [float("nan")])
-        try:
-            result.scores = self.task.scores(self.evaluate())
-        except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
-            result.interrupted = True
-        return result
+        """Train to the end, to early stopping, or until Ctrl-C or a signal asks to stop.
+
+            folder     where metrics and checkpoints go; rank 0 gives it, the others None
+            on_epoch   called with each epoch's record
+            resume     go on from here: the same bits on the same ranks, the same up to rounding on others
+
+        A stop comes after the present update, on all ranks together, and keeps what was learned.
+        """
+        return fit(self, folder, on_epoch, resume)
 
 
 def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> Tensor:
@@ -341,5 +300,4 @@ def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> T
         how = "row" if not negative and 2 * zeros > entries else "none"
     if how == "none":
         return x
-    total = x.sum(1, keepdim=True)
-    return x / torch.where(total == 0, 1.0, total)
+    return rows_to_one(x)

@@ -67,14 +67,18 @@ def gradient_differences(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> di
     """The relative difference of each gradient, by name.
 
     A gradient may be 0 but for rounding (a number that is added to all scores of a softmax): it is compared
-    with a thousandth of the step's largest.
+    with a thousandth of the step's largest; in float32 with more, as that rounds more.
 
     >>> one, zero = torch.ones(1), torch.zeros(1)
     >>> gradient_differences({"w": one, "b": zero + 2**-50}, {"w": one, "b": zero})["b"] < 1e-12
     True
     """
-    most = max((float(g.abs().max()) for g in b.values() if g.numel()), default=0.0)
-    return {name: relative_difference(a[name], g, most / 1000) for name, g in b.items()}
+    found = [g for g in b.values() if g.numel()]
+    if not found:
+        return dict.fromkeys(b, 0.0)
+    most, kind = max(float(g.abs().max()) for g in found), found[0].dtype
+    rounds = 10 * torch.finfo(kind).eps / TOLERANCE[str(kind).removeprefix("torch.")]
+    return {name: relative_difference(a[name], g, max(1e-3, rounds) * most) for name, g in b.items()}
 
 
 def _losses(trace: Trace) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from ..comm import Communicator, Ledger
@@ -74,8 +73,10 @@ def write_trace(watch: StepWatch, path: str) -> None:
         {"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}}
         for r in range(len(ranks))
     ]
+    text = json.dumps({"traceEvents": names + [e for events in ranks for e in events]})
     try:
-        Path(path).write_text(json.dumps({"traceEvents": names + [e for events in ranks for e in events]}))
+        with open(path, "x", encoding="utf-8") as file:  # never over a file that is there
+            file.write(text)
     except OSError as error:
         raise UserError(f"cannot write the trace {path}: {error.strerror}. Choose another --trace.") from None
 

@@ -26,7 +26,7 @@ def test_a_small_file_that_unpacks_without_end_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)))
-    monkeypatch.setattr(files, "machine_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(files, "allowed_bytes", lambda held: 1 << 19)
     monkeypatch.setattr(files, "_CHUNK", 1 << 12)
     with pytest.raises(UserError, match="unpacks to more than"):
         files.read_bytes(tmp_path / "bomb.gz")

@@ -69,7 +69,7 @@ def read_edge_list(
     if n is None:
         ids, source, target = _compact(source, target, top)
         n = top + 1 if ids is None else len(ids)
-    check_fits(8 * (n + 1), f"{path}: {n} vertices")
+    check_fits(8 * (n + 1), f"{path}: {n} vertices", held=len(data))
     kept = None if ids is None else torch.from_numpy(ids)
     with about(path):
         graph = Graph.from_arcs(source, target, n, weights, carried, ids=kept, name=stem(path))

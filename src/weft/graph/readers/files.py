@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import tokenize
+import warnings
 import zlib
 from pathlib import Path
 
 import numpy as np
 
-from weft.errors import UserError
-from weft.graph.guard import machine_bytes
+from weft.errors import UserError, printable
+from weft.graph.guard import allowed_bytes, free_bytes
 
 _CHUNK = 1 << 24
 
@@ -57,8 +59,12 @@ def map_array(
         ...
     weft.errors.UserError: no file no/such/file.npy. Check the path.
     """
+    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise UserError(f"{path} is no plain file. Name one that is.")  # a pipe would be waited for
     try:
-        with PARSING, np.errstate(over="raise"):
+        # The filter is the process's, the lock makes it ours: numpy warns of headers of Python 2.
+        with PARSING, np.errstate(over="raise"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return np.lib.format.open_memmap(path, "r+" if write else "r")
     except FileNotFoundError:
         raise UserError(f"no file {path}. {missing}") from None
@@ -76,9 +82,9 @@ def read_bytes(path: str | Path) -> bytes:
     b'\"\"\"'
     """
     path = existing_file(path)
-    limit = machine_bytes() // 2
     try:
         with open(path, "rb") as plain:
+            limit = min(allowed_bytes(os.fstat(plain.fileno()).st_size), free_bytes() // 2)
             packed = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
             if not packed:
@@ -90,7 +96,8 @@ def read_bytes(path: str | Path) -> bytes:
                     size += len(part)
                     if size > limit:
                         raise UserError(
-                            f"{path} unpacks to more than {limit / 1e9:.0f} GB. Use a bigger machine."
+                            f"{path} unpacks to more than {limit / 1e9:.1f} GB. Unpack it first, "
+                            "if it is sound and there is room."
                         )
                     parts.append(part)
             return b"".join(parts)
@@ -112,4 +119,4 @@ def stem(path: str | Path) -> str:
     for ending in (".gz", ".txt", ".tsv", ".csv", ".mtx", ".npz", ".weft", ".ungraph", ".csr"):
         if name.lower().endswith(ending) and len(name) > len(ending):
             name = name[: -len(ending)]
-    return name
+    return printable(name)

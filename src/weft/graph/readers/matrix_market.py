@@ -81,5 +81,5 @@ def _read_head(data: bytes, path: str | Path) -> tuple[int, int, int, int, int]:
         raise UserError(f"{path} is {rows}x{cols}, not square. A graph needs as many rows as columns.")
     if rows < 0:
         raise UserError(f"{path}: {rows} rows. Give a size of 0 or more.")
-    check_fits(8 * (rows + 1), f"{path}: {rows} vertices")
+    check_fits(8 * (rows + 1), f"{path}: {rows} vertices", held=len(data))
     return rows, entries, _WIDTHS[field], _MIRRORS[symmetry], lines.tell()

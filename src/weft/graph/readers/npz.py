@@ -99,7 +99,8 @@ def _dense_features(arrays: dict[str, np.ndarray], n: int, path: str | Path) -> 
     if len(columns) and not 0 <= columns.min() <= columns.max() < width:
         wild = int(columns.min() if columns.min() < 0 else columns.max())
         raise UserError(f"feature column {wild} is out of range for width {width}. Correct the file.")
-    check_fits(4 * n * width, f"{path}: features {n}x{width}")
+    held = indptr.nbytes + columns.nbytes + values.nbytes
+    check_fits(4 * n * width, f"{path}: features {n}x{width}", held)
     dense = np.zeros((n, width), dtype=np.float32)
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
         dense[np.repeat(np.arange(n), np.diff(indptr)), columns] = values
@@ -111,7 +112,8 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
     shown = path
     try:
         with zipfile.ZipFile(path) as archive:
-            check_fits(2 * sum(info.file_size for info in archive.infolist()), str(shown))
+            announced = sum(info.file_size for info in archive.infolist())
+            check_fits(2 * announced, str(shown), held=2 * path.stat().st_size)
             return {
                 info.filename.removesuffix(".npy"): _array(archive, info, shown)
                 for info in archive.infolist()

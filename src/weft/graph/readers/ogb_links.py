@@ -9,7 +9,7 @@ import torch
 
 from weft.errors import UserError
 from weft.graph.graph import Graph
-from weft.graph.guard import about
+from weft.graph.guard import about, check_fits
 from weft.graph.readers.columns import read_columns
 from weft.graph.readers.files import existing_file, read_bytes
 from weft.graph.readers.npz import arrays_of
@@ -38,13 +38,16 @@ def read_ogb_links(folder: str | Path) -> Graph:
     """
     folder = Path(folder)
     path = existing_file(folder / TRAIN)
-    source, target, _ = read_columns(read_bytes(path), path)
+    data = read_bytes(path)
+    source, target, _ = read_columns(data, path)
     pairs: dict[str, torch.Tensor] = {}
     if (folder / HELD).exists():
         arrays = arrays_of(folder / HELD)
         pairs = {key: _pairs(arrays, name, folder / HELD) for key, name in _KEYS.items()}
     tops = [int(x.max(initial=-1)) for x in (source, target)]
     tops += [int(p.max()) for p in pairs.values() if p.numel()]
+    held = len(data) + sum(p.nbytes for p in pairs.values())
+    check_fits(8 * (max(tops) + 2), f"{folder}: {max(tops) + 1} vertices", held)
     with about(path):
         graph = Graph.from_arcs(source, target, max(tops) + 1, name=folder.name).symmetrised()
     with about(folder / HELD):

@@ -227,7 +227,8 @@ def _dense(record: _Csr, path: Path) -> np.ndarray:
         raise ValueError("bad rows")
     if len(columns) and not 0 <= columns.min() <= columns.max() < width:
         raise ValueError("bad columns")
-    check_fits(4 * rows * width, f"{path}: {rows}x{width} numbers")
+    held = indptr.nbytes + columns.nbytes + values.nbytes
+    check_fits(4 * rows * width, f"{path}: {rows}x{width} numbers", held)
     dense = np.zeros((rows, width), dtype=np.float32)
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which Graph refuses
         dense[np.repeat(np.arange(rows), np.diff(indptr)), columns] = values

@@ -1,0 +1,189 @@
+"""What is fuzzed: for each, sound files, and what reads them. Damage is harmless, or one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from weft.comm.threads import single
+from weft.errors import UserError
+from weft.graph import load, write_store
+from weft.graph.generators import karate
+from weft.parallel import Blocks, Grid, Rows
+from weft.parallel.assign import read_parts
+from weft.train import RunConfig, RunFolder, Trainer
+from weft.train.checkpoint import newest
+from weft.train.config import load_toml, to_toml
+from weft.train.predict import read_pairs, read_run, restore
+from weft.train.rows import read_rows
+from weft.train.run import standing, state_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """`make` writes sound files into the present folder; `read` reads them."""
+
+    make: Callable[[], None]
+    read: Callable[[], object]
+
+
+def _edge_list() -> None:
+    lines = "".join(f"{a}\t{b}\t{0.5 + a}\n" for a, b in [(0, 1), (1, 2), (7, 3), (3, 0)])
+    Path("a.tsv").write_text("# Undirected graph\n# Nodes: 9\n" + lines)
+    Path("b.csv.gz").write_bytes(gzip.compress(b"source,target\n0,1\n1,2\n"))
+
+
+def _matrix() -> None:
+    Path("a.mtx").write_text("%%MatrixMarket matrix coordinate real symmetric\n% x\n4 4 2\n2 1 0.5\n4 3 -1\n")
+
+
+def _npz() -> None:
+    sparse = {
+        "attr_indptr": np.array([0, 1, 2, 2]),
+        "attr_indices": np.array([0, 3]),
+        "attr_data": np.ones(2, np.float32),
+        "attr_shape": np.array([3, 5]),
+    }
+    np.savez("a.npz", indptr=np.array([0, 2, 3, 3]), indices=np.array([0, 1, 2]), labels=np.array([0, 1, 0]),
+             shape=np.array([3, 3]), **sparse)  # fmt: skip
+    np.savez_compressed("b.npz", indptr=np.array([0, 1, 1]), indices=np.array([1]), features=np.ones((2, 3)))
+
+
+def _ogb() -> None:
+    Path("links").mkdir()
+    Path("links/train_edges.csv.gz").write_bytes(gzip.compress(b"0,1\n1,2\n2,3\n"))
+    names = ("valid_edge", "valid_edge_neg", "test_edge", "test_edge_neg")
+    np.savez("links/valid_test.npz", **{name: np.array([[0, 3], [1, 3]]) for name in names})
+
+
+def _planetoid() -> None:
+    Path("p").mkdir()
+    rows = {"x": 2, "y": 2, "tx": 2, "ty": 2, "allx": 4, "ally": 4}
+    for name, count in rows.items():
+        Path(f"p/ind.p.{name}").write_bytes(pickle.dumps(np.eye(count, 3, dtype=np.float32), 2))
+    adjacency = defaultdict(list, {v: [(v + 1) % 6] for v in range(6)})
+    Path("p/ind.p.graph").write_bytes(pickle.dumps(adjacency, 2))
+    Path("p/ind.p.test.index").write_text("4\n5\n")
+
+
+def _toml() -> None:
+    config = _config()
+    config.train.optimizer_options = {"betas": [0.9, 0.99], "eps": 1e-8}
+    config.train.scheduler, config.train.scheduler_options = "step", {"step_size": 3}
+    Path("run.toml").write_text(to_toml(config))
+
+
+def _config() -> RunConfig:
+    config = RunConfig()
+    config.data.graph, config.model.hidden, config.train.epochs, config.parallel.ranks = "karate", 4, 2, 1
+    config.train.checkpoint_every = "1"
+    return config
+
+
+def _read_toml() -> None:
+    config = RunConfig()
+    load_toml(config, Path("run.toml"))
+    config.data.graph, config.model.hidden = "karate", min(config.model.hidden, 64)
+    config.model.layers, config.train.trace, config.train.device = min(config.model.layers, 4), "", "cpu"
+    Trainer(karate(), config).step(1)
+    to_toml(config)
+
+
+def _run() -> None:
+    config = _config()
+    config.train.out = "run"
+    trainer = Trainer(karate(), config)
+    with RunFolder.create(config) as folder:
+        result = trainer.fit(folder)
+        summary = json.loads(
+            json.dumps(result.as_dict() | {"widths": trainer.model.widths, "interrupted": True})
+        )
+        folder.finish(trainer.model.state_dict(), summary)
+
+
+def _ended() -> None:
+    _run()
+    shutil.rmtree("run/checkpoints")
+
+
+def _read_run() -> None:
+    state_of(Path("run")).line()
+    found = read_run(Path("run"))
+    found.config.model.hidden = min(found.config.model.hidden, 64)
+    restore(found, 34)
+
+
+def _read_checkpoint() -> None:
+    """As a resuming run does it."""
+    config = _config()
+    config.train.out = "run"
+    standing(config)
+    found, _ = newest(single(), Path("run"))
+    if found is not None:
+        config.train.epochs = 3
+        Trainer(karate(), config).fit(resume=found)
+
+
+def _arrays() -> None:
+    np.save("parts.npy", np.arange(34) % 3)
+    np.save("rows.npy", np.ones((34, 2), np.float32))
+    np.save("pairs.npy", np.array([[0, 1], [2, 3]]))
+
+
+def _read_arrays() -> None:
+    mistakes = []
+    layout = _layout()
+    for read in (
+        lambda: read_parts("parts.npy", 34),
+        lambda: read_rows(Path("rows.npy"), layout, 2),
+        lambda: read_pairs(Path("pairs.npy"), 34),
+    ):
+        try:
+            read()
+        except UserError as error:
+            mistakes.append(error)
+    if mistakes:
+        raise mistakes[0]
+
+
+def _layout() -> Rows:
+    return Rows(single(), Blocks.even(34, Grid(1)))
+
+
+def _read_all(*names: str) -> Callable[[], None]:
+    def read() -> None:
+        mistake = None
+        for name in names:
+            try:
+                load(name)
+            except UserError as error:
+                mistake = error
+        if mistake is not None:
+            raise mistake
+
+    return read
+
+
+TARGETS = {
+    "edge-list": Target(_edge_list, _read_all("a.tsv", "b.csv.gz")),
+    "matrix-market": Target(_matrix, _read_all("a.mtx")),
+    "npz": Target(_npz, _read_all("a.npz", "b.npz")),
+    "ogb": Target(_ogb, _read_all("links")),
+    "planetoid": Target(_planetoid, _read_all("p")),
+    "store": Target(lambda: write_store(karate(), "g.weft") and None, _read_all("g.weft")),
+    "arrays": Target(_arrays, _read_arrays),
+    "config": Target(_toml, _read_toml),
+    "run": Target(_ended, _read_run),
+    "checkpoint": Target(_run, _read_checkpoint),
+}
+
+torch.set_num_threads(1)
