@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import memory
 from ..errors import UserError
 from ..parallel import Blocks, Grid
 from .checkpoint import Checkpoint, Piece
@@ -98,7 +99,11 @@ def _read(
 
 
 def _copy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().clone().cpu().numpy()
+    """A copy; its memory is that of an earlier checkpoint, once written: training does not wait for pages."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        return tensor.cpu().numpy()
+    return memory.empty(*tensor.shape, like=tensor).copy_(tensor).numpy()
 
 
 class State:
