@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as g
+import torch_geometric.utils as u
 from torch.nn import functional
 
 from weft.comm import run_ranks
@@ -168,6 +169,65 @@ def test_on_one_rank_it_is_the_plain_program(name):
             REFUSALS[name](job.share(directed()))
 
     run_ranks(work, 1, "threads")
+
+
+def weighted(edge_index, weight, x):
+    """Σ over arcs of weight · x_source at each target: what an edge_index is for, as one tensor."""
+    return u.scatter(weight.view(-1, 1) * x[edge_index[0]], edge_index[1], 0, x.size(0))
+
+
+UTILITIES = {
+    "loops, unnumbered": lambda d: weighted(*u.add_self_loops(d.edge_index, d.edge_weight, 2.0), d.x),
+    "loops, of means": lambda d: weighted(*u.add_self_loops(d.edge_index, d.edge_weight, "mean"), d.x),
+    "loops that remain": lambda d: weighted(*u.add_remaining_self_loops(d.edge_index, d.edge_weight), d.x),
+    "without loops": lambda d: weighted(*u.remove_self_loops(d.edge_index, d.edge_weight), d.x),
+    "attributes of loops": lambda d: u.get_self_loop_attr(d.edge_index, d.edge_weight, d.num_nodes),
+    "softmax, unnumbered": lambda d: u.softmax(d.edge_weight, d.edge_index[1]),
+    "softmax by source": lambda d: u.softmax(d.edge_weight, d.edge_index[0], num_nodes=d.num_nodes),
+    "out-degrees": lambda d: u.degree(d.edge_index[0], d.num_nodes, dtype=torch.double),
+    "in-degrees, in place": lambda d: u.degree(d.edge_index[1], d.num_nodes).pow_(-0.5).clamp_(max=2),
+    "a subgraph": lambda d: weighted(*u.subgraph(d.train_mask, d.edge_index, d.edge_weight), d.x),
+    "the laplacian": lambda d: weighted(*u.get_laplacian(d.edge_index, d.edge_weight, "sym"), d.x),
+    "upper arcs": lambda d: d.edge_weight * (d.edge_index[0] < d.edge_index[1]),
+    "labels of sources": lambda d: d.y[d.edge_index[0]] == d.y[d.edge_index[1]],
+    "each number of a row": lambda d: d.x[torch.arange(d.num_nodes), d.y],
+    "one-hot labels": lambda d: F.one_hot(d.y) @ torch.arange(4.0).double().diag().long(),
+    "rows set by a mask": lambda d: d.x.masked_fill(d.train_mask.view(-1, 1), 0.5),
+}
+RANDOM_UTILITIES = {
+    "arcs": lambda d: u.dropout_edge(d.edge_index),
+    "vertices": lambda d: u.dropout_node(d.edge_index),
+    "features of arcs": lambda d: u.mask_feature(d.x, mode="row"),
+    "negative arcs": lambda d: u.negative_sampling(d.edge_index),
+    "undirected": lambda d: u.to_undirected(d.edge_index),
+    "coalesced": lambda d: u.coalesce(d.edge_index),
+    "positions": lambda d: torch.arange(int(d.edge_index.max()) + 1) / 23.0,
+}
+
+
+@pytest.mark.parametrize("name", UTILITIES)
+def test_a_utility_of_pyg_is_that_of_one_process(name):
+    data = directed()
+    data.edge_index[0, 7] = data.edge_index[1, 8] = data.num_nodes - 1  # the last vertex has arcs
+
+    def work(comm):
+        with ranks(comm) as job:
+            return job.collect(UTILITIES[name](job.share(data, "random")))
+
+    want = UTILITIES[name](data)
+    for found in run_ranks(work, RANKS, "threads"):
+        torch.testing.assert_close(found, want, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", RANDOM_UTILITIES)
+def test_a_utility_that_draws_or_numbers_is_refused(name):
+    with pytest.raises(Refused):
+        shared(lambda job, d: RANDOM_UTILITIES[name](d))
+
+
+def test_vertices_after_the_last_arc_which_one_process_would_leave_out_are_noticed():
+    with pytest.raises(Refused, match=r"is 21, and there are 23 vertices.* Give num_nodes"):
+        shared(lambda job, d: u.add_self_loops(d.edge_index))
 
 
 def test_gradients_add_up_over_several_backwards_and_unused_weights_have_none():

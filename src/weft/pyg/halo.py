@@ -61,7 +61,8 @@ def extremes(y: Tensor, touched: Tensor, dim: int, halo: Halo, largest: bool) ->
     send[plan.index] = flat
     came = comm.all_to_all(send, plan.need, plan.give, phase="back")
     best = _flat(own, dim).clone()
-    best.index_reduce_(0, plan.places.long(), came, "amax" if largest else "amin")
+    places = plan.places.long()[:, None].expand_as(came)
+    best.scatter_reduce_(0, places, came, "amax" if largest else "amin")
     return _moved(best.masked_fill(best == worst, 0), own, dim)
 
 

@@ -162,6 +162,8 @@ def arange(call: Call) -> Any:
     bounds = [a for a in call.args if isinstance(a, int)] + [
         call.kwargs[k] for k in ("start", "end", "step") if k in call.kwargs
     ]
+    if (known := numbered(call, bounds)) is not None:
+        bounds = [Count(known) if b == known.size and not isinstance(b, Count) else b for b in bounds]
     end = [b for b in bounds if isinstance(b, Count)]
     if not any(b.space for b in end):
         return call.run()
@@ -170,6 +172,14 @@ def arange(call: Call) -> Any:
     space = end[0].space
     assert space is not None
     return put(call.run(), Tag(space, 0, Names(space)))
+
+
+def numbered(call: Call, sizes: Any) -> Space | None:
+    """The space whose number of rows was read off an edge_index, and stands here as a plain number."""
+    if call.alone or any(True for _ in counts(sizes)):
+        return None
+    flat = [s for size in sizes for s in (size if isinstance(size, (tuple, list)) else (size,))]
+    return next((space for space in call.home.numbered if space.size > 1 and space.size in flat), None)
 
 
 RANDOM = named(
@@ -181,7 +191,9 @@ RANDOM = named(
 
 @rule(*RANDOM)
 def random(call: Call) -> Any:
-    if call.tagged() or any(True for _ in counts((call.args, list(call.kwargs.values())))):
+    given = (*call.args, *call.kwargs.values())
+    sizes = [a for a in given if isinstance(a, (int, tuple, list)) and not isinstance(a, bool)]
+    if call.tagged() or any(True for _ in counts(given)) or numbered(call, sizes) is not None:
         raise call.refuse("draws random numbers by row, and they would depend on the number of ranks")
     return call.run()
 

@@ -31,7 +31,7 @@ def _guarded(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return _apply(cls, *args, **kwargs)
 
 
-_ALWAYS = frozenset({"backward", "grad", "dropout"})
+_ALWAYS = frozenset({"backward", "grad", "dropout", "arange", "rand", "randn", "randint", "randperm"})
 """Functions that have a rule also where no rows are given."""
 
 

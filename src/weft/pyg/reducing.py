@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..parallel import Partial, Replicated, redistribute
-from .call import Call, names_of, positive, put, rule
-from .space import Tag, tag_of
+from .call import Call, positive, put, rule
+from .space import Names, Tag, tag_of
 
 
 def total(call: Call, x: Tensor) -> Tensor:
@@ -153,12 +153,24 @@ def extreme(call: Call) -> Any:
 
 
 def _last_name(call: Call, x: Tensor, tag: Tag) -> Any:
-    """`int(edge_index.max()) + 1` asks for the number of rows: as many as there are here."""
-    names = names_of(tag) or tag.names
-    spaces = {n.space for n in (names if isinstance(names, tuple) else (names,)) if n is not None}
+    """`int(edge_index.max()) + 1` asks for the number of rows: as many as there are here.
+
+    One process would leave out vertices after the last one that has an arc; this is refused, not imitated.
+    """
+    pairs = [(x, tag.names)] if isinstance(tag.names, Names) else list(zip(x, tag.names or (), strict=True))
+    spaces = {names.space for _, names in pairs}
     if call.name != "max" or call.get(1, "dim") is not None or len(spaces) != 1:
         raise call.refuse("looks for one of the vertex numbers, which differ from rank to rank")
     space = spaces.pop()
+    if call.alone:
+        return call.run()
+    most = max((int(names.numbers(v).max()) for v, names in pairs if v.numel()), default=-1)
+    last = call.comm.all_reduce(x.new_tensor([most], dtype=torch.int64), "max", phase="sum")
+    if int(last) != space.total - 1:
+        raise call.refuse(
+            f"is {int(last)}, and there are {space.total} vertices: those after it would be left out. "
+            "Give num_nodes"
+        )
     if space not in call.home.numbered:
         call.home.numbered.append(space)
     return x.new_tensor(space.size - 1)

@@ -8,6 +8,7 @@ REASONS = {
     "GravNetConv": "GravNetConv looks for nearest neighbours among all vertices.",
     "XConv": "XConv looks for nearest neighbours among all vertices.",
     "HGTConv": "HGTConv puts the vertices of all types in one row; share one type, or use HeteroConv.",
+    "RGATConv": "Within a relation, RGATConv takes the last vertex with an arc for the last one.",
     "HeteroLinear": "HeteroLinear sorts vertices by type.",
     "SuperGATConv": "SuperGATConv draws pairs that are no arcs while it trains; in eval() it runs.",
     "MedianAggregation": "A median sorts messages.",

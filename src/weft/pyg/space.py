@@ -257,6 +257,8 @@ class Count(int):
         """What comes of it and another whole number: a shape here, and a number everywhere."""
         if not isinstance(other, int):
             return do(self.world, other)
+        if do is operator.add and not isinstance(other, Count) and other == 0:  # as Python's sum() begins
+            return self
         if do is operator.mul and self.space is not None and not isinstance(other, Count):
             return Count(self.space, self.each * other)
         made = int.__new__(Count, do(int(self), int(other)))
