@@ -12,9 +12,9 @@ from weft.cli import main
 from weft.nn import MODELS, GCNLayer, register
 
 LINES = [
-    ("train karate --heads 8 --attention-dropout 0.6", "model gcn does not read heads, gat does."),
+    ("train karate --heads 8 --attention-dropout 0.6", "model gcn does not read heads, gat, gatv2 and"),
     ("train karate --heads 1", "Leave out --heads, or use --model gat."),
-    ("train karate --model agnn --slope 0.2", "model agnn does not read slope, gat does."),
+    ("train karate --model agnn --slope 0.2", "model agnn does not read slope, gat and gatv2 do."),
     ("train karate --set model.aggregate=max", "model gcn does not read aggregate, sage does."),
     ("train karate --task link --train-share 0.6", "task link does not read train_share, node does."),
     ("train karate --hold-val 0.05", "task node does not read hold_val, link does."),
@@ -29,10 +29,10 @@ LINES = [
     ),
     ("verify karate --aggregate mean", "model gcn does not read aggregate, sage does."),
     ("verify karate --epsilon 0.03", "partition random does not read epsilon"),
-    ("bench link karate --model gcn --heads 2", "model gcn does not read heads, gat does."),
+    ("bench link karate --model gcn --heads 2", "model gcn does not read heads, gat, gatv2 and"),
     ("bench link karate --batch-size 5 --pair-batch 2", "pair_batch is for steps over the whole graph"),
-    ("bench epoch --model sage --heads 1", "model sage does not read heads, gat does."),
-    ("bench attention -m agnn,va --heads 1", "models agnn and va do not read heads, gat does."),
+    ("bench epoch --model sage --heads 1", "model sage does not read heads, gat, gatv2 and"),
+    ("bench attention -m agnn,va --heads 1", "models agnn and va do not read heads, gat, gatv2 and"),
     ("partition karate --parts 2 --method random --epsilon 0.03", "method random does not read epsilon"),
     ("partition karate --parts 2 --method block --seed 0", "method block does not read seed, random"),
     (
@@ -68,7 +68,7 @@ def test_predict_refuses_what_the_run_does_not_read_and_forgets_what_its_parts_d
     assert "epsilon = 0.2" in Path("r/config.toml").read_text()
     answer = weft("predict", "r", "--heads", "1")
     assert answer.status == 2
-    assert "model gcn does not read heads, gat does." in answer.err
+    assert "model gcn does not read heads, gat, gatv2 and" in answer.err
     answer = weft("predict", "r", "--partition", "random", "--epsilon", "0.2")
     assert answer.status == 2
     assert "partition random does not read epsilon" in answer.err
@@ -96,8 +96,8 @@ def test_the_file_of_a_run_has_no_foreign_settings_and_repeats_it(weft):
 
 def test_help_says_who_reads_an_option(weft):
     words = " ".join(weft("train", "--help").out.split())
-    assert "Slope of the LeakyReLU below 0. (gat; 0.2)" in words
-    assert "in [0, 1). (gat, agnn, va; 0)" in words
+    assert "Slope of the LeakyReLU below 0. (gat, gatv2; 0.2)" in words
+    assert "in [0, 1). (gat, gatv2, transformer, agnn, va; 0)" in words
 
 
 @dataclass
@@ -121,7 +121,7 @@ def test_a_model_of_a_script_brings_its_options_to_the_command_line(weft, monkey
     words = " ".join(weft("train", "--help").out.split())
     assert "--reach N How far it reaches. (mine; 2)" in words
     assert "Whether it is gentle. (mine; no)" in words
-    assert "below 0. (gat 0.2, mine 0.5)" in words
+    assert "below 0. (gat 0.2, gatv2 0.2, mine 0.5)" in words
     answer = weft(
         "train", "karate", "--model", "mine", "--reach", "5", "--gentle", "--epochs", "1", "--out", "r"
     )

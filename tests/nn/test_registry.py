@@ -16,7 +16,10 @@ from weft.errors import NoSetting, UserError
 from weft.nn import MODELS, Entry, GCNLayer, Model, ModelConfig, build, check_model, model_widths, register
 
 OPTIONS = {option for entry in MODELS.values() for option in entry.kinds()}
-OTHER = {"aggregate": "max", "heads": 2, "output_heads": 3, "slope": 0.45, "attention_dropout": 0.25}
+OTHER = {
+    "aggregate": "max", "heads": 2, "output_heads": 3, "slope": 0.45, "attention_dropout": 0.25,
+    "arc_features": 3, "log_degree": 2.5, "relations": 4, "bases": 2,
+}  # fmt: skip
 """For every option a value that is not its default."""
 PAIRS = [(name, option) for name in MODELS for option in sorted(OPTIONS)]
 
@@ -80,7 +83,7 @@ def test_the_refusal_names_both_models_and_the_remedy():
     with pytest.raises(UserError) as caught:
         check_model(ModelConfig("gcn", heads=1))
     assert str(caught.value) == (
-        "model gcn does not read heads, gat does. Leave out --heads, or use --model gat."
+        "model gcn does not read heads, gat, gatv2 and transformer do. Leave out --heads, or use --model gat."
     )
 
 

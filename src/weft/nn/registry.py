@@ -260,7 +260,7 @@ def _pna(c: ModelConfig, own: PNAOptions, widths: list[int]) -> tuple[list[nn.Mo
 
 
 def _rgcn(c: ModelConfig, own: RGCNOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
-    return _stack(RGCNLayer, widths, bias=c.bias, relations=own.relations, bases=own.bases), "none"
+    return _stack(RGCNLayer, widths, bias=c.bias, relations=max(own.relations, 1), bases=own.bases), "none"
 
 
 def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
