@@ -53,7 +53,7 @@ def test_epochs_are_measured_beside_pyg(weft):
         ("epoch karate --hidden 1.5", "--hidden must be a whole number, not '1.5'."),
         ("epoch karate --layers 0", "--layers must be at least 1, not 0."),
         ("epoch karate --against pgy", "unknown contender 'pgy'. Did you mean 'pyg'?"),
-        ("epoch karate --model gin", "unknown model for this benchmark 'gin'. Did you mean 'gcn'?"),
+        ("epoch karate --model gin", "unknown model for this benchmark 'gin'. Did you mean 'gine'?"),
         ("epoch er:nodes=20,degree=3", "er:nodes=20,degree=3 lacks features, labels or a train mask."),
     ],
 )

@@ -215,7 +215,7 @@ def test_a_bad_graph_is_one_line_that_names_it_and_nothing_is_written(weft, monk
 
 BAD_COMMANDS = {
     "train": [
-        ("--model gnc", "unknown model 'gnc'. Did you mean 'gcn'? Known: gcn, sage, gin, sgc, gat"),
+        ("--model gnc", "unknown model 'gnc'. Did you mean 'gcn'?"),
         ("--optimizer adm", "unknown optimizer 'adm'. Did you mean 'adam'?"),
         ("--scheduler cosin", "unknown scheduler 'cosin'. Did you mean 'cosine'?"),
         ("--model sage --aggregate men", "unknown aggregation 'men'. Did you mean 'mean'?"),

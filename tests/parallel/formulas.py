@@ -358,8 +358,9 @@ class Tally:
     def attend(
         self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
         scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: Any = None,
+        softmax: bool = True, drop: Any = None, bias: None = None,
     ) -> Tensor:  # fmt: skip
+        assert bias is None, "no formula of a bias here"
         # On a grid the scale goes into the row operand, which is then no longer x itself.
         row = row if scale is None else row * scale.sum()
         self._note(

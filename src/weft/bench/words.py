@@ -206,7 +206,8 @@ def attention_words(n: int, ranks: Sequence[int], width: int, layers: int = 3) -
                 if alike not in known:
                     volume = foretell_rank(blocks, rank, width, row, inner, work=partial(_steady, model))
                     known[alike] = sum(volume.words.values())
-                sums = sum(ledger.all_reduce(numbers, rank, p).words for numbers in (weights, 2))
+                # Two words more than weights: whether somebody stops, and whether numbers are finite.
+                sums = sum(ledger.all_reduce(numbers, rank, p).words for numbers in (weights + 2, 1))
                 words.append(known[alike] + sums)
             bound = 2 * layers * (n * width / p**0.5 + width**2)
             rows.append(

@@ -20,7 +20,7 @@ _EXAMPLES = """  weft verify cora --strategy 2d --grid 2x2 --ranks 4
   weft verify karate --strategy grid --grid 3x2x1 --ranks 6 --exchange sparse --dtype float64
   weft verify cora --model sage --batch-size 50 --fanouts 5,5 --feed push-pull --ranks 3
   weft verify g.weft --ranks 27 --strategy 3d --engine threads --json
-  weft verify script.py:make_model cora --ranks 3     a module of your own; --help after it says more"""
+  weft verify script.py:make_model cora --ranks 3     a module of your own; --help after it"""
 
 
 def run(arguments: Sequence[str]) -> int:
