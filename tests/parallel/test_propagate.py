@@ -156,7 +156,7 @@ def test_of_equal_neighbours_the_smallest_vertex_takes_the_gradient(shape, excha
 def test_a_tie_broken_otherwise_is_caught(monkeypatch):
     from weft.parallel import propagate
 
-    honest = propagate._take_better
+    honest = propagate.take_better
 
     def last_wins(own, at, incoming, largest):
         value, winner = own
@@ -169,7 +169,7 @@ def test_a_tie_broken_otherwise_is_caught(monkeypatch):
 
     case = ((1, 3, 1), "dense", "none", ("max",), 31, 5, False, "random", True)
     run_ranks(check, 3, "threads", *case)
-    monkeypatch.setattr(propagate, "_take_better", last_wins)
+    monkeypatch.setattr(propagate, "take_better", last_wins)
     with pytest.raises(AssertionError, match="backward"):
         run_ranks(check, 3, "threads", *case)
 
