@@ -22,6 +22,9 @@ from weft.train.encoders import sliced
 N, FEATURES, HIDDEN, CLASSES = 29, 5, 16, 3
 SEEDS = torch.tensor([7, 1, 28, 13])
 
+COLUMNS = ("gcn", "sage", "gin", "sgc", "gat", "agnn", "va")
+"""Models that a graph without arc data feeds by columns; `tests/train/test_matrix.py` has rgcn."""
+
 
 def graph() -> Graph:
     g = torch.Generator().manual_seed(3)
@@ -221,7 +224,7 @@ def fly(comm: Communicator, kind: str, name: str, learned: int, more: dict[str, 
 
 
 @pytest.mark.parametrize("learned", [0, 2])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_both_feeds_give_the_gradients_of_one_rank_phase_by_phase(name, learned):
     more = {"input_dropout": 0.2, "residual": True, "hidden": 8, "dropout": 0.3}
     want = run_ranks(fly, 1, "threads", "pull", name, learned, more)[0]
@@ -250,7 +253,7 @@ def test_how_much_of_the_input_block_a_feed_asks_for():
         assert set(run_ranks(ask, ranks, "threads", kind, *more)) == {want}, (ranks, kind, more)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_parts_of_the_columns_add_up_to_the_whole(name):
     """What the sync relies on: partial results of cut features and weights sum to the result."""
     model, x = model_of(name).eval(), features()
@@ -280,7 +283,8 @@ def test_what_blocks_are_made_of_follows_from_the_layers():
         "gcn": ("gcn", True, True, True), "sgc": ("gcn", True, True, True),
         "sage": ("mean", False, True, True), "gin": ("none", False, True, True),
         "gat": ("loops", True, False, False), "agnn": ("loops", True, False, False),
-        "va": ("loops", True, True, True),
+        "va": ("loops", True, True, True), "gatv2": ("loops", True, False, False),
+        **dict.fromkeys(("transformer", "gine", "resgated", "pna", "rgcn"), ("none", False, False, True)),
     }  # fmt: skip
     assert not reads_of(build(ModelConfig("sage", aggregate="max"), 3, 2)).scaled
 
@@ -292,7 +296,7 @@ def test_layers_that_disagree_on_what_a_sampled_row_stands_for_are_refused():
         reads_of(model)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_every_model_can_be_fed_by_columns(name):
     model = model_of(name)
     assert check_columns(model) == ""

@@ -25,7 +25,7 @@ def dense_model(model, A, x, noise):
     raise AssertionError
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "rgcn"])  # the graph has no kinds
 @pytest.mark.parametrize("layers", [1, 2, 4])
 @pytest.mark.parametrize(
     "extras", [{}, {"layer_norm": True, "residual": True, "input_dropout": 0.3}, {"bias": False}]
