@@ -92,7 +92,7 @@ def _default(field: Field) -> str:
     """The default as `--help` tells it, after the models that have the option.
 
     >>> _default(fields()["model.hidden"]), _default(fields()["model.heads"])
-    ('64', 'gat; 1')
+    ('64', 'gat, gatv2, transformer; 1')
     """
     if not field.defaults:
         return _shown(field.default)
