@@ -84,6 +84,8 @@ class TransformerLayer(Layer):
     torch.Size([2, 8])
     """
 
+    scaled = False
+
     def __init__(
         self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
         drop: float = 0.0, arcs: int = 0,
