@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Workers share the cores already, and so do ranks: a second thread in each would spin for its turn. Processes
+# that tests start inherit it; a test of threads asks for its own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import pytest
 import torch
@@ -37,9 +41,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run folders and the like go to a temporary place, and no test's seed leaks into another."""
+    """Run folders and the like go to a temporary place; no test's seed or threads leak into another."""
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -27,14 +27,6 @@ SPARSE = {"2x2x1": 4, "2x1x2": 4, "1x3x1": 3, "3x2x1": 6, "2x2x2": 8}
 """Grids with more than one axis, and their ranks."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def settings(**parallel: object) -> RunConfig:
     made = config(dtype="float64", epochs=4, model_layers=3, model_dropout=0.3)
     for name, value in parallel.items():

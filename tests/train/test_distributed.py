@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,6 @@ from weft.train.gradients import Gradients, Told
 
 from .graphs import config, multilabel, small
 from .real_ranks import train_in_turn
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Virtual ranks are threads: each computes with one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
 
 # Every model with all that stands between its layers; widths 8-8-8-4, so that residuals apply.
 EXTRAS = {"model_dropout": 0.4, "model_layer_norm": True, "model_residual": True, "model_input_dropout": 0.2}

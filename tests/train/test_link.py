@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,6 @@ GRIDS: dict[str, tuple[int, dict[str, object]]] = {
     "a-stationary on 4": (4, {"strategy": "a-stationary"}),
     "feature on 2": (2, {"strategy": "feature"}),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def links(features: bool = True) -> Graph:

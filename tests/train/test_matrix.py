@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +13,16 @@ from torch import Tensor, nn
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, hold_out, load, split
-from weft.nn import MODELS, Layer, ModelConfig, SGCLayer, build, register
+from weft.nn import MODELS, GCNLayer, Layer, ModelConfig, SGCLayer, build, register
 from weft.nn.layer import in_halves, weight_of
 from weft.parallel import Volume
 from weft.train import RunConfig, Trainer
 from weft.train.result import agrees
 from weft.train.verify import gradient_differences, relative_difference
 
+from ..examples import example
+
+EXAMPLES = [("shy_attention", "shy"), ("generous_mean", "generous")]
 HOWS = ("whole", "pull", "push-pull", "pipeline")
 TASKS = ("node", "link")
 EPOCHS, FEATURES = 3, 13  # which neither 2, 3 nor 4 ranks divide
@@ -28,15 +30,6 @@ ATTENTION = ("gat", "gatv2", "transformer", "agnn", "va")
 WHOLE_ROWS = ("gatv2", "transformer", "gine", "resgated", "pna")
 """Models whose layers want whole rows: not under push-pull."""
 CASES = [(m, how) for m in MODELS for how in HOWS if how in ("whole", "pull") or m not in WHOLE_ROWS]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Virtual ranks are threads: each computes with one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @functools.cache
@@ -239,11 +232,25 @@ class Synced(Crooked):
         return A @ (gate * z)
 
 
+class Shared(GCNLayer):
+    """Its second half mixes the columns of a row, which the one that it takes the place of did not."""
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.softmax(super().apply(t), 1)
+
+
 class Short(Halves):
     """Forgets a row."""
 
     def partial(self, A: Any, h: Tensor) -> Tensor:
         return super().partial(A, h)[1:]
+
+
+class Late(Halves):
+    """Forgets a row in its second half."""
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return t[1:]
 
 
 @pytest.fixture
@@ -263,10 +270,18 @@ def test_a_layer_that_has_only_forward_runs_on_the_whole_graph_and_on_samples(mi
     on_all_ranks(mine(Whole), how, "node", (2, 3))
 
 
-@pytest.mark.parametrize("kind", [Halves, Synced])
+@pytest.mark.parametrize("kind", [Halves, Synced, Shared])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_layer_in_halves_runs_everywhere(mine, kind, how):
     on_all_ranks(mine(kind), how, "node", (3,))
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("file", "model"), EXAMPLES)
+def test_the_layers_of_the_examples_run_everywhere(monkeypatch, file, model, how):
+    example(file, monkeypatch)
+    on_all_ranks(model, how, "node", (2, 4))
+    on_all_ranks(model, how, "link", (3,))
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -278,7 +293,7 @@ def test_layers_of_several_hops_run_everywhere(mine, how, residual):
         "mine", lambda c, own, w: ([SGCLayer(w[0], w[1]), SGCLayer(w[1], w[2])], "gcn"),
         widths=lambda c, inputs, outputs: [inputs, c.hidden, outputs],
     )  # fmt: skip
-    more = {"model__layers": 4, "model__residual": residual, "model__hidden": FEATURES}
+    more = {"model__residual": residual, "model__hidden": FEATURES}
     if how != "whole":
         more["batch__fanouts"] = "3,3,2,2"
     if residual and how in ("push-pull", "pipeline"):
@@ -326,7 +341,10 @@ def test_auto_feeds_by_pull_what_has_only_forward_and_says_why(mine):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_layer_that_returns_the_wrong_number_of_rows_is_named(mine, how):
-    with pytest.raises(UserError, match=r"layer 1, Short, returned \(\d+, 8\) for \d+ vertices") as caught:
-        run_ranks(train, 1, "threads", graph_of("node"), settings(mine(Short), how, "node"))
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("kind", [Short, Late])
+def test_a_layer_that_returns_the_wrong_number_of_rows_is_named(mine, kind, how):
+    named = rf"layer 1, {kind.__name__}, returned \(\d+, 8\) for \d+ vertices"
+    for ranks in (1, 2):
+        with pytest.raises(UserError, match=named) as caught:
+            run_ranks(train, ranks, "threads", graph_of("node"), settings(mine(kind), how, "node"))
+        assert "\n" not in str(caught.value)
