@@ -50,10 +50,10 @@ def test_an_example_prints_that_words_were_as_foretold(name, monkeypatch, capsys
 
 
 @pytest.mark.slow
-def test_a_new_attention_trains_on_real_ranks(monkeypatch):
+def test_a_new_attention_trains_on_real_ranks(mpi_ranks, monkeypatch):
     shy = example("shy_attention", monkeypatch)
     alone = run_ranks(shy.train, 1, "threads", "1d", 3)[0][0]
-    for losses, foretold in run_ranks(shy.train, 4, "mpi", "2d", 3):
+    for losses, foretold in mpi_ranks(shy.train, 4, "2d", 3):
         assert losses == pytest.approx(alone, rel=1e-9)
         assert foretold
 
