@@ -83,6 +83,7 @@ def on_ranks(
 def load_graph(config: RunConfig, trains: bool = True) -> Graph:
     """The graph that the config names, split, or links held out, where it brings no split."""
     from ..graph import hold_out, load, split
+    from ..train.tasks import TASKS
 
     graph = load(config.data.graph, config.data.data or None, arc_columns(config.data.arc_columns))
     if config.train.task == "link":
@@ -90,7 +91,7 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
         if graph.val_pairs is not None or graph.test_pairs is not None or not holds:
             return graph
         return hold_out(graph, config.link.hold_val, config.link.hold_test, config.train.seed)
-    if graph.labels is None or graph.train_mask is not None:
+    if graph.labels is None or graph.train_mask is not None or not TASKS[config.train.task].splits:
         return graph
     shares = (config.data.train_share, config.data.val_share)
     train, val = (int(share) if share >= 1 and share.is_integer() else share for share in shares)

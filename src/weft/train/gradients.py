@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..nn import Model
-from .encoders import Passed, Placed
+from .encoders import Passed
+from .placed import Placed
 from .task import Task
 
 
