@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from ..comm import Communicator, connect
 from ..errors import UserError
+from .accelerate import install
 from .call import Refused
 from .mode import Sharing
 from .share import Cut, share
@@ -50,14 +52,19 @@ class Job:
         with torch._C.DisableTorchFunction():
             return share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model itself, with rank 0's weights on every rank; `backward` sums their gradients."""
+    def wrap(self, model: nn.Module, fast: bool = True) -> nn.Module:
+        """The model itself, with rank 0's weights on every rank; `backward` sums their gradients.
+
+        fast   PyG's layers that weft's kernels can do go through them (`weft.explain(model)` says which)
+        """
         with torch._C.DisableTorchFunction():
             self._same_weights(model)
         known = {id(p) for p in self.sharing.parameters}
         self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
         for p in model.parameters():
             p.__dict__["_weft_same"] = True
+        if fast and "torch_geometric" in sys.modules:  # else it has no such layers
+            install(model, self.sharing.chance, quiet=True)
         for path, module in model.named_modules():
             self._follow(module, path)
         return model
@@ -107,6 +114,8 @@ class Job:
                         "Write it with torch's functions."
                     )
 
+        for hook in (before, after):
+            hook.weft = True  # type: ignore[attr-defined]  # a layer with no other hooks is as PyG made it
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after, with_kwargs=True, always_call=True)
 

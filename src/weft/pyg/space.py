@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..parallel import Fetch
+from ..parallel import Blocks, Fetch
 
 
 class Space:
@@ -87,11 +87,14 @@ class Space:
 
 
 class Root(Space):
-    """Vertices or arcs of a shared graph, by their numbers in the whole one."""
+    """Vertices or arcs of a shared graph, by their numbers in the whole one.
 
-    def __init__(self, comm: Communicator, ids: Tensor, total: int, name: str):
+    blocks   of vertices: who owns which
+    """
+
+    def __init__(self, comm: Communicator, ids: Tensor, total: int, name: str, blocks: Blocks | None = None):
         super().__init__(comm, ids.numel(), total, name)
-        self._ids, self._total = ids, total
+        self._ids, self._total, self.blocks = ids, total, blocks
 
 
 class _Subset(Space):
