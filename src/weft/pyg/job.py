@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,8 +22,10 @@ from torch import Tensor, nn
 
 from ..comm import Communicator, connect
 from ..errors import UserError
+from ..minibatch import parse_bytes
 from .accelerate import install
 from .call import Refused
+from .layerwise import layerwise
 from .mode import Sharing
 from .share import Cut, share
 from .space import tag_of
@@ -118,6 +120,21 @@ class Job:
             hook.weft = True  # type: ignore[attr-defined]  # a layer with no other hooks is as PyG made it
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after, with_kwargs=True, always_call=True)
+
+    def layerwise(
+        self, layers: Sequence[Callable[..., Tensor]], data: Any, memory: str | int = "1GB"
+    ) -> Tensor:
+        """Rows of the last layer for this rank's vertices, computed layer by layer in bounded memory.
+
+            layers   [(x, edge_index, …) → rows], such as `lambda x, edge_index: conv(x, edge_index).relu()`;
+                     further arguments are data's of the same name, one row an arc
+            memory   what a step may take on a rank, beside the arcs and weights: "500MB", or bytes
+
+        Rows lie on disk (TMPDIR), and some vertices are computed at a time. Layers must be in eval(): what
+        drops or normalises over a batch would differ from step to step. No gradients.
+        """
+        limit = parse_bytes(memory, "memory") if isinstance(memory, str) else memory
+        return layerwise(layers, data, limit)
 
     def mean(self, losses: Tensor) -> Tensor:
         """The mean over the rows of all ranks, the same on every rank; `losses.mean()` says the same."""
