@@ -19,7 +19,7 @@ from weft.nn import GCNLayer
 from weft.parallel import Grid, Operator
 from weft.pyg import ranks, views
 from weft.pyg import recognise as recognising
-from weft.pyg.accelerate import Fast, explain
+from weft.pyg.fast import Fast, explain
 
 from .compare import TOLERANCE, alone, difference, worst
 from .convs import CASES, Case, plain
@@ -36,8 +36,8 @@ SLOW = {
 }  # fmt: skip
 """Options of recognised classes that run as PyG's own: start of a case's label → why."""
 KNOWN = (
-    "GCN", "SAGE", "GINConv", "SGConv", "APPNP", "TAG", "GATConv", "GATv2", "Transformer", "LGConv", "GraphConv",
-    "SimpleConv", "SSGConv", "MixHop", "GCN2", "MFConv", "DirGNN", "HeteroConv",
+    "GCN", "SAGE", "GINConv", "SGConv", "APPNP", "TAG", "GATConv", "GATv2", "Transformer", "LGConv",
+    "GraphConv", "SimpleConv", "SSGConv", "MixHop", "GCN2", "MFConv", "DirGNN", "HeteroConv",
 )  # fmt: skip
 
 
@@ -292,9 +292,9 @@ def test_dropout_of_arcs_repeats_by_seed_and_keeps_the_mean():
     assert torch.equal(outs[0], outs[1])
     assert not torch.equal(outs[0], outs[2])
     with torch.no_grad():
-        mean = torch.stack([conv(data.x, single) for _ in range(400)]).mean(0)
+        mean = torch.stack([conv(data.x, single) for _ in range(100)]).mean(0)
         whole = conv.eval()(data.x, single)
-    assert float((mean - whole).abs().max()) < 0.4  # a mean of 400; the spread is about 1
+    assert float((mean - whole).abs().max()) < 0.6  # a mean of 100; the spread is about 1
     conv.train()
     with pytest.warns(Note, match="it drops arcs, and some arc is there twice"):
         conv(data.x, torch.cat([single, single], 1))

@@ -66,7 +66,7 @@ def _looped(layer: Layer, of: Given, edge_index: Tensor, attr: Tensor | None) ->
         )
         return found
 
-    return BESIDE.get(("loops", m.fill_value, of.sizes), (edge_index, attr), make)  # type: ignore[no-any-return]
+    return BESIDE.get(("loops", m.fill_value, of.sizes), (edge_index, attr), make)
 
 
 def _drop(layer: Layer, seen: View) -> tuple[float, Stream] | None:

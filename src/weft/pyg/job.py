@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from ..comm import Communicator, connect
 from ..errors import UserError
 from ..minibatch import parse_bytes
-from .accelerate import install
 from .call import Refused
+from .fast import install
 from .layerwise import layerwise
 from .mode import Sharing
 from .share import Cut, share
@@ -117,7 +117,7 @@ class Job:
                     )
 
         for hook in (before, after):
-            hook.weft = True  # type: ignore[attr-defined]  # a layer with no other hooks is as PyG made it
+            hook.__dict__["weft"] = True  # a layer with no other hooks is as PyG made it
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after, with_kwargs=True, always_call=True)
 

@@ -26,7 +26,6 @@ from .views import fits_ranks
 _HOPS = 6
 """The most hops that are tried around a vertex."""
 _N, _ARCS = 40, 60
-_ARC = "arc"
 
 
 class Local:
@@ -36,7 +35,7 @@ class Local:
         tag = tag_of(edge_index)
         names = None if tag is None else tag.names
         if not isinstance(names, tuple) or not fits_ranks(*names):
-            raise UserError("layer by layer needs the edge_index of a shared graph. Give data of job.share.")
+            raise UserError("arcs do not lie with their targets here. Give data of job.share.")
         source, target = names
         assert isinstance(target.space, Root)
         assert target.space.blocks is not None
@@ -52,10 +51,10 @@ class Local:
         index = torch.int32 if n < 2**31 else torch.int64
         row_of = torch.full((n,), -1, dtype=torch.int32, device="cpu")
         row_of[own] = torch.arange(own.numel(), dtype=torch.int32, device="cpu")
+        read = source.numbers(edge_index[0])[order].to(index)
         return Topology(
             Reads("none", scaled=False, values=False, data=tuple(data)),
-            torch.cat([counts.new_zeros(1), counts.cumsum(0)]), source.numbers(edge_index[0])[order].to(index),
-            None, None, row_of, n, torch.float32, {name: x[order].contiguous() for name, x in data.items()},
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]), read, None, None, row_of, n, torch.float32, {name: x[order].contiguous() for name, x in data.items()},
         )  # fmt: skip
 
     def sampler(self, hops: int) -> Sampler:
@@ -72,10 +71,12 @@ def layerwise(layers: Sequence[Callable[..., Tensor]], data: Any, memory: int) -
         raise UserError("layer by layer needs layers. Give a list of functions of x and edge_index.")
     x = data.x
     tag = tag_of(x)
+    if tag_of(data.edge_index) is None or tag is None:
+        raise UserError("layer by layer needs a shared graph. Give data of job.share.")
     extra = [_extra(layer, data) for layer in layers]
     carried = {name: getattr(data, name) for names in extra for name in names}
     local = Local(data.edge_index, {name: v.detach() for name, v in carried.items()})
-    if tag is None or tag.space is not local.space:
+    if tag.space is not local.space:
         raise UserError("data.x and data.edge_index are not of one shared graph. Give what job.share made.")
     for k, layer in enumerate(layers):
         for part in layer.modules() if isinstance(layer, nn.Module) else ():
@@ -138,7 +139,9 @@ def _reach(
     edges = torch.cat([chain, across], 1)
     edges = edges[:, torch.argsort(edges[1], stable=True)]
     data = {
-        name: torch.rand(edges.shape[1], *v.shape[1:], generator=draw, dtype=torch.float64, device="cpu").to(v)
+        name: torch.rand(edges.shape[1], *v.shape[1:], generator=draw, dtype=torch.float64, device="cpu").to(
+            v
+        )
         for name, v in like.items()
     }
     name = type(layer).__name__ if isinstance(layer, nn.Module) else getattr(layer, "__name__", "function")

@@ -275,7 +275,7 @@ def _normalised(
 
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         return make()
-    return BESIDE.get(("gcn_norm", loops, improved, flow, dtype, of.sizes), (edge_index, weight), make)  # type: ignore[no-any-return]
+    return BESIDE.get(("gcn_norm", loops, improved, flow, dtype, of.sizes), (edge_index, weight), make)
 
 
 def _kept(

@@ -14,7 +14,7 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import UserError
 from ..train.verify import relative_difference
-from .accelerate import unrun
+from .fast import unrun
 from .job import Job, ranks
 from .space import tag_of
 

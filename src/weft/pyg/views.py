@@ -152,7 +152,7 @@ class Last:
         if not same or (weight is None) != (old_weight is None) or not torch.equal(edge_index, old):
             return None
         if weight is None or torch.equal(weight, old_weight):
-            return found  # type: ignore[no-any-return]
+            return found
         a = found.A.plan.matrix(0)
         values = weight.detach()[found.order].to(dtype)
         return View(

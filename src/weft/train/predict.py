@@ -15,9 +15,9 @@ from ..errors import UserError
 from ..graph import Graph, Store
 from ..graph.graph import check_pairs
 from ..graph.guard import about
+from ..graph.normalise import rows_to_one
 from ..graph.readers.columns import read_columns
 from ..graph.readers.files import map_array, read_bytes
-from ..graph.normalise import rows_to_one
 from ..kernels.sampling import ALL
 from ..minibatch import Sampler, Topology, reads_of
 from ..minibatch.layerwise import fill, infer
