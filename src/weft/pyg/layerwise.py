@@ -52,13 +52,19 @@ class Local:
         row_of = torch.full((n,), -1, dtype=torch.int32, device="cpu")
         row_of[own] = torch.arange(own.numel(), dtype=torch.int32, device="cpu")
         read = source.numbers(edge_index[0])[order].to(index)
-        return Topology(
-            Reads("none", scaled=False, values=False, data=tuple(data)),
-            torch.cat([counts.new_zeros(1), counts.cumsum(0)]), read, None, None, row_of, n, torch.float32, {name: x[order].contiguous() for name, x in data.items()},
-        )  # fmt: skip
+        return _topology(counts, read, row_of, n, {name: x[order].contiguous() for name, x in data.items()})
 
     def sampler(self, hops: int) -> Sampler:
         return Sampler(self.topology, [ALL] * hops, 0, owners=self.owners, comm=self.comm)
+
+
+def _topology(
+    counts: Tensor, read: Tensor, row_of: Tensor | None, n: int, data: dict[str, Tensor]
+) -> Topology:
+    """Rows of arcs without values: layers weigh them by themselves."""
+    reads = Reads("none", scaled=False, values=False, data=tuple(data))
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return Topology(reads, indptr, read, None, None, row_of, n, torch.float32, data)
 
 
 def layerwise(layers: Sequence[Callable[..., Tensor]], data: Any, memory: int) -> Tensor:
@@ -151,12 +157,7 @@ def _reach(
         raise UserError(f"layer {k + 1} ({name}) does not run on a sample: {error}.") from None
     if not isinstance(whole, Tensor) or whole.dim() != 2 or whole.shape[0] != _N:
         raise UserError(f"layer {k + 1} ({name}) does not give a row a vertex. Return [vertices, width].")
-    counts = torch.bincount(edges[1], minlength=_N)
-    arcs = Topology(
-        Reads("none", scaled=False, values=False, data=tuple(data)),
-        torch.cat([counts.new_zeros(1), counts.cumsum(0)]), edges[0].to(torch.int32), None, None, None, _N,
-        torch.float32, data,
-    )  # fmt: skip
+    arcs = _topology(torch.bincount(edges[1], minlength=_N), edges[0].to(torch.int32), None, _N, data)
     close = 1e-9 if dtype == torch.float64 else 1e-4
     for hops in range(1, _HOPS + 1):
         sampler = Sampler(arcs, [ALL] * hops, 0)
