@@ -94,17 +94,17 @@ class Job:
         kind, sharing = type(module).__name__, self.sharing
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            sharing.enter(path, kind)
             if sharing.going_back:
                 raise Refused(
                     f"{kind} ({path}) is run again on the way back, by torch.utils.checkpoint. "
                     "This is not there on ranks: leave it out."
                 )
-            sharing.running.append((path, kind))
+            self._same_type(module, path, (*args, *kwargs.values()))
 
         def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
             where = sharing.where()
-            if sharing.running:
-                sharing.running.pop()
+            sharing.leave()
             given = [t for t in (*args, *kwargs.values()) if tag_of(t) is not None]
             if self.size == 1 or not given or not isinstance(out, Tensor) or tag_of(out) is not None:
                 return
@@ -120,6 +120,20 @@ class Job:
             hook.__dict__["weft"] = True  # a layer with no other hooks is as PyG made it
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after, with_kwargs=True, always_call=True)
+
+    @staticmethod
+    def _same_type(module: nn.Module, path: str, given: Sequence[Any]) -> None:
+        """One line for a model that was moved after its data, or before."""
+        weight = next(module.parameters(recurse=False), None)
+        for x in given if weight is not None else ():
+            if tag_of(x) is None or not x.is_floating_point():
+                continue
+            assert weight is not None
+            if (x.dtype, x.device) != (weight.dtype, weight.device):
+                raise UserError(
+                    f"{type(module).__name__} ({path}): its weights are {weight.dtype} on {weight.device}, "
+                    f"its rows {x.dtype} on {x.device}. Move both with .to()."
+                )
 
     def layerwise(
         self, layers: Sequence[Callable[..., Tensor]], data: Any, memory: str | int = "1GB"

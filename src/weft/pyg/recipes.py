@@ -69,7 +69,8 @@ class Given:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        return int(self.source.shape[0]), int(self.target.shape[0])
+        with numbers():
+            return self.source.shape[0], self.target.shape[0]
 
 
 @contextlib.contextmanager
