@@ -92,11 +92,11 @@ def read(name: str, files: dict[str, bytes], folder: Path) -> str:
     return look(name, folder)
 
 
-def look(name: str, folder: Path) -> str:
-    """What is wrong with how the files that are there are read."""
+def look(name: str, folder: Path, path: str = "") -> str:
+    """What is wrong with how the files that are there are read, or the one that is named."""
     try:
         with contextlib.chdir(folder), limits():
-            TARGETS[name].read()
+            TARGETS[name].read(path)
     except UserError as error:
         line = str(error)
         if "\n" in line or not line.isprintable():
@@ -126,7 +126,7 @@ def fuzz(
         path, changed = damage(name, files, seed)
         for file, data in changed.items():
             (folder / file).write_bytes(data)
-        wrong = look(name, folder)
+        wrong = look(name, folder, path)
         for file in changed:
             (folder / file).write_bytes(files[file])
         if wrong:

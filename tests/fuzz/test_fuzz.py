@@ -56,7 +56,7 @@ def test_a_process_that_crashes_hangs_or_grows_is_a_finding(tmp_path, monkeypatc
     """The case is named, and those before it count."""
     kept: list[bytearray] = []
 
-    def read_badly() -> None:
+    def read_badly(path: str) -> None:
         how = Path("how").read_bytes()
         if how == b"crash":
             os.kill(os.getpid(), signal.SIGUSR2)  # as SIGSEGV would, but faulthandler is silent

@@ -78,7 +78,7 @@ class TrainConfig(Section):
     """Stop after this many evaluations without a better validation result; 0 never stops."""
     evaluate_every: int = 1
     """Epochs between evaluations."""
-    keep: str = "best"
+    keep_weights: str = "best"
     """Which weights to keep: best (on validation, where there is a validation set) or last."""
     seed: int = 0
     """Seed of weights, dropout and split: the same seed repeats a run to the bit."""
@@ -94,7 +94,7 @@ class TrainConfig(Section):
     """Run folder; by default runs/<graph>-<model>-<number>. One of this very run that did not end goes on."""
     checkpoint_every: str = "10min"
     """How often the whole state is kept: 5 (epochs), 500batches, 10min or never; improvements are, too."""
-    keep_checkpoints: int = 3
+    keep: int = 3
     """How many checkpoints an unfinished run has at most; one that has ended needs none."""
     restarts: int = 0
     """When a rank dies or stalls, start all again from the last checkpoint, so many times."""
@@ -256,6 +256,10 @@ class Field:
                 raise ValueError
             return converted
         except (KeyError, ValueError, TypeError, OverflowError):
+            if self.path == "train.keep" and value in ("best", "last"):  # its name in older run folders
+                raise UserError(
+                    f"train.keep is how many checkpoints are kept. Use --keep-weights {value}."
+                ) from None
             raise UserError(f"{self.path} must be {_WANTED[self.type]}, not {value!r}.") from None
 
 
