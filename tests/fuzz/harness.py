@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ def read(name: str, files: dict[str, bytes], folder: Path) -> str:
 def look(name: str, folder: Path, path: str = "") -> str:
     """What is wrong with how the files that are there are read, or the one that is named."""
     try:
-        with contextlib.chdir(folder), limits():
+        with contextlib.chdir(folder), limits(), warnings.catch_warnings():
+            warnings.simplefilter("error")  # users see them, in two lines
             TARGETS[name].read(path)
     except UserError as error:
         line = str(error)

@@ -341,7 +341,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         return {"facts": dict(_read_back(body["facts"])), "files": files, "blocks": blocks}
     except OSError as error:
         raise Torn(f"cannot read {file}: {error.strerror}.") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
         raise Torn(f"{file} makes no sense.") from None

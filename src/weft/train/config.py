@@ -97,7 +97,8 @@ class TrainConfig(Section):
     keep: int = 3
     """How many checkpoints an unfinished run has at most; one that has ended needs none."""
     restarts: int = 0
-    """When a rank dies or stalls, start all again from the last checkpoint, so many times."""
+    """When a rank dies or stalls, start all again from the last checkpoint, so many times; of --hosts those
+    that answer."""
     on_nan: str = "stop"
     """Where a loss or a gradient is not finite: stop, or skip (leave that update out)."""
 
@@ -130,6 +131,8 @@ class LinkConfig(Section):
 class ParallelConfig(Section):
     ranks: int = 2
     """Ranks (processes) to start; under mpirun, srun or torchrun the ranks that are there."""
+    hosts: str = ""
+    """File with a host a line (node1 slots=4) to start ranks on, by mpirun; by default this machine."""
     strategy: str = "1d"
     """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature or grid."""
     grid: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ..graph import Graph, Store
 from ..graph.graph import check_pairs
 from ..graph.guard import about
 from ..graph.readers.columns import read_columns
-from ..graph.readers.files import map_array, read_bytes
+from ..graph.readers.files import PARSING, map_array, read_bytes
 from ..nn import Model, build
 from ..parallel import Rows
 from ..parallel.blocks import even_sizes, starts
@@ -64,7 +65,9 @@ def read_run(path: Path) -> SavedRun:
     try:
         if (path / "weights.pt").exists() and (path / "summary.json").exists():
             widths = [int(w) for w in json.loads((path / "summary.json").read_text())["widths"]]
-            weights = torch.load(path / "weights.pt", weights_only=True)
+            with PARSING, warnings.catch_warnings():
+                warnings.simplefilter("error")  # torch warns of pickles that it did not write
+                weights = torch.load(path / "weights.pt", weights_only=True)
         else:
             checkpoint = _last_good(path)
             widths = [int(w) for w in checkpoint.facts["widths"]]

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 EMBEDDINGS = "embeddings"
 """The learned features' name among the weights."""
+_NUMBERS = ("step", "eta", "mu", "mu_product")
+"""What optimisers of torch keep as one number a parameter; all else is as the parameter is ..."""
+_FACTORS = ("row_var", "col_var", "variance")
+"""... but for Adafactor's."""
 _BY_SEED = ("block", "random", "hash")
 """Partitions that follow from the seed: they need not be kept."""
 
@@ -246,7 +250,9 @@ class State:
             trainer.encoder.settle()
             progress = self._progress(found)
             self._put_flights(found, int(facts["flights"]))
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+        except (
+            KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, OverflowError,
+        ) as error:  # fmt: skip
             if isinstance(error, UserError):
                 raise
             raise UserError(f"{found.path} does not fit this run ({error}). Use the run's own.") from None
@@ -256,10 +262,13 @@ class State:
         place, kept = self.places[name], dict(found.facts["optimiser"].get(name, {}))
         prefix = f"optimiser/{name}/"
         for full in found.names(prefix):
-            if found.shape(full) == place.shape:
-                kept[full[len(prefix) :]] = place.read(found, full, p)
+            key = full[len(prefix) :]
+            if found.shape(full) == place.shape and key not in _NUMBERS:
+                kept[key] = place.read(found, full, p)
+            elif key in _FACTORS or (key in _NUMBERS and found.shape(full) == ()):
+                kept[key] = _read(found, full)
             else:
-                kept[full[len(prefix) :]] = _read(found, full)
+                raise ValueError(f"{full} is {found.shape(full)}")
         return kept
 
     def _put_flights(self, found: Checkpoint, count: int) -> None:
