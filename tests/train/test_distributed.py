@@ -43,7 +43,7 @@ GRIDS: dict[str, tuple[int, dict[str, object]]] = {
 
 
 def settings(model: str, **parallel: object) -> RunConfig:
-    made = config(dtype="float64", epochs=5, keep="last", **MODELS[model])
+    made = config(dtype="float64", epochs=5, keep_weights="last", **MODELS[model])
     for name, value in parallel.items():
         assert hasattr(made.parallel, name), name
         setattr(made.parallel, name, value)

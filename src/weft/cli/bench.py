@@ -90,7 +90,8 @@ def _epoch(arguments: Sequence[str]) -> int:
     parser = Parser("bench epoch", "[GRAPH] [OPTIONS]",
                     "Whole training epochs of weft and PyG, in turn, each in its own process.",
                     "  weft bench epoch --against pyg\n"
-                    "  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
+                    "  weft bench epoch --model sage --against pyg-csr --threads 1\n"
+                    "  weft bench epoch --model gat --against accelerate,pyg-edges")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=graph, help=f"with labels ({graph})")
     parser.add_argument(
         "--model",
@@ -106,7 +107,10 @@ def _epoch(arguments: Sequence[str]) -> int:
     for name, text in numbers.items():
         parser.add_argument(f"--{name}", default=text.split("(")[1].rstrip(")"), metavar="N", help=text)
     parser.add_argument(
-        "--against", default="pyg", metavar="NAMES", help="pyg (both ways), pyg-csr or pyg-edges (pyg)"
+        "--against",
+        default="pyg",
+        metavar="NAMES",
+        help="pyg (both ways), pyg-csr, pyg-edges, accelerate (pyg)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)

@@ -147,15 +147,31 @@ class Model(nn.Module):
             z = self._checked(0, first.apply(half), half.shape[0])
             z = z + t[:, width:] if beside else z
         del t  # an activation's memory is free once the next layer has read it
-        for depth, (layer, A) in enumerate(zip(self.layers, path, strict=True)):
+        for depth, A in enumerate(path):
             if depth:
                 assert embedding is not None
-                z = self._call(depth, layer, A, embedding, noise)
-                if self.residual and depth < last and z.shape == (own := A.own(embedding)).shape:
-                    z = z + own
+                z = self._whole(depth, A, embedding, noise)
             if depth < last:
                 embedding = self._activate(A, self.norms[depth](z), depth + 1, noise)
         return embedding, z
+
+    def one(self, depth: int, hops: Sequence[Adjacency], h: Tensor) -> Tensor:
+        """One layer with what follows it, for inference layer by layer: rows of h_{l−1} → of h_l, or logits.
+
+        hops   the operators of this layer, one a hop
+        """
+        A = hops[0] if len(hops) == 1 else cast(Adjacency, Chain(list(hops)))
+        z = self._whole(depth, A, h, None)
+        return (
+            z if depth == len(self.layers) - 1 else self._activate(A, self.norms[depth](z), depth + 1, None)
+        )
+
+    def _whole(self, depth: int, A: Adjacency, h: Tensor, noise: Noise | None) -> Tensor:
+        """A layer and the residual around it."""
+        z = self._call(depth, self.layers[depth], A, h, noise)
+        if self.residual and depth < len(self.layers) - 1 and z.shape == (own := A.own(h)).shape:
+            z = z + own
+        return z
 
     @property
     def _sums(self) -> bool:

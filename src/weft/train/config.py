@@ -84,7 +84,7 @@ class TrainConfig(Section):
     """Stop after this many evaluations without a better validation result; 0 never stops."""
     evaluate_every: int = 1
     """Epochs between evaluations."""
-    keep: str = "best"
+    keep_weights: str = "best"
     """Which weights to keep: best (on validation, where there is a validation set) or last."""
     seed: int = 0
     """Seed of weights, dropout and split: the same seed repeats a run to the bit."""
@@ -100,10 +100,11 @@ class TrainConfig(Section):
     """Run folder; by default runs/<graph>-<model>-<number>. One of this very run that did not end goes on."""
     checkpoint_every: str = "10min"
     """How often the whole state is kept: 5 (epochs), 500batches, 10min or never; improvements are, too."""
-    keep_checkpoints: int = 3
+    keep: int = 3
     """How many checkpoints an unfinished run has at most; one that has ended needs none."""
     restarts: int = 0
-    """When a rank dies or stalls, start all again from the last checkpoint, so many times."""
+    """When a rank dies or stalls, start all again from the last checkpoint, so many times; of --hosts those
+    that answer."""
     on_nan: str = "stop"
     """Where a loss or a gradient is not finite: stop, or skip (leave that update out)."""
 
@@ -136,6 +137,8 @@ class LinkConfig(Section):
 class ParallelConfig(Section):
     ranks: int = 2
     """Ranks (processes) to start; under mpirun, srun or torchrun the ranks that are there."""
+    hosts: str = ""
+    """File with a host a line (node1 slots=4) to start ranks on, by mpirun; by default this machine."""
     strategy: str = "1d"
     """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature or grid."""
     grid: str = ""
@@ -296,6 +299,10 @@ class Field:
                 raise ValueError
             return converted
         except (KeyError, ValueError, TypeError, OverflowError):
+            if self.path == "train.keep" and value in ("best", "last"):  # its name in older run folders
+                raise UserError(
+                    f"train.keep is how many checkpoints are kept. Use --keep-weights {value}."
+                ) from None
             raise UserError(f"{self.path} must be {_WANTED[self.type]}, not {value!r}.") from None
 
 

@@ -103,8 +103,19 @@ class Encoder(ABC):
         """The weights of batches that have begun and not ended, the oldest first; between updates."""
         return []
 
-    def resume(self, weights: list[dict[str, Tensor]]) -> None:  # noqa: B027
-        """The first batches of the next `run` use these weights, as `under_way` gave them."""
+    def recorded(self) -> bool:
+        """Whether `rows_read` is complete; asking once makes it so two updates later, at the latest."""
+        return True
+
+    def rows_read(self) -> list[Tensor]:
+        """The learned features of this rank as the batches of `under_way` have read them, the oldest first.
+
+        Those that have not read any yet are left out: they come last, and read the present ones.
+        """
+        return []
+
+    def resume(self, weights: list[dict[str, Tensor]], rows: list[Tensor]) -> None:  # noqa: B027
+        """The first batches of the next `run` use these weights, as `under_way` gave them, and these rows."""
 
     def settle(self) -> None:  # noqa: B027
         """The model with whole weights again, for the evaluation and the run folder; every rank calls it."""
@@ -212,8 +223,11 @@ class Sampled(Encoder):
         self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
         self._take_lane(self._choose(options.feed, task))
         self._stash: list[Model] = []
-        self._begun = self._ended = 0
+        self._begun = self._read = self._ended = 0
         self._resumed: list[dict[str, Tensor]] = []
+        self._resumed_rows: list[Tensor] = []
+        self._records = False
+        self._rows: dict[int, Tensor] = {}
         if options.pipeline:
             self._stash = [copy.deepcopy(self.live) for _ in range(STALENESS + 1)]
 
@@ -335,22 +349,51 @@ class Sampled(Encoder):
 
     def run(self, steps: Iterable[Step], update: Update) -> None:
         taken: dict[int, Step] = {}
-        self._begun = self._ended = 0
+        self._begun = self._read = self._ended = 0
+        self._rows.clear()
+        self._records = False
 
         def done(flight: Flight) -> None:
             assert flight.loss is not None
+            self._rows.pop(self._ended, None)
             self._ended += 1
             update(Passed(taken.pop(id(flight)), flight.model, flight.loss, flight.learned))
 
-        drive(self._flights(steps, taken), self.feed, done, bool(self._stash))
+        drive(self._flights(steps, taken), self.feed, done, bool(self._stash), self._begin)
+
+    def _begin(self, flight: Flight) -> None:
+        """The phase in which a batch reads learned features: the present ones, or those it read before."""
+        learned = self.features.learned
+        number, self._read = self._read, self._read + 1
+        if learned is None or not (self._resumed_rows or self._records):
+            self.feed.begin(flight)
+            return
+        now = learned.data
+        rows = self._resumed_rows.pop(0) if self._resumed_rows else now.clone()
+        if self._records:
+            self._rows[number] = rows
+        learned.data = rows
+        try:
+            self.feed.begin(flight)
+        finally:
+            learned.data = now
+
+    def recorded(self) -> bool:
+        wanted = range(self._ended, self._read) if self._stash else range(0)
+        ready = all(number in self._rows for number in wanted)
+        self._records = not ready
+        return ready
+
+    def rows_read(self) -> list[Tensor]:
+        return [self._rows[number] for number in sorted(self._rows)]
 
     def under_way(self) -> list[Model]:
         if not self._stash:
             return []
         return [self._stash[number % len(self._stash)] for number in range(self._ended, self._begun)]
 
-    def resume(self, weights: list[dict[str, Tensor]]) -> None:
-        self._resumed = weights
+    def resume(self, weights: list[dict[str, Tensor]], rows: list[Tensor]) -> None:
+        self._resumed, self._resumed_rows = weights, rows
 
     def _flights(self, steps: Iterable[Step], taken: dict[int, Step]) -> Iterator[Flight]:
         live = self.live
@@ -377,7 +420,8 @@ class Sampled(Encoder):
         out.sampler, out.feed = self.sampler.dry(wrap), self.feed.dry(wrap)
         out.live, out.features, out.placed = blank_model(self.live), out.feed.features, self.placed.dry(wrap)
         out.model = blank_model(self.model)
-        out._stash, out._resumed = [blank_model(model) for model in self._stash], []
+        out._stash = [blank_model(model) for model in self._stash]
+        out._resumed, out._resumed_rows, out._records, out._rows = [], [], False, {}
         return out
 
     @torch.no_grad()

@@ -97,7 +97,7 @@ def _check_options(config: RunConfig) -> None:
     check_model(config.model)
     options = config.train
     for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0),
-                        ("keep_checkpoints", 1), ("restarts", 0)):  # fmt: skip
+                        ("keep", 1), ("restarts", 0)):  # fmt: skip
         if getattr(options, name) < least:
             raise UserError(f"{name} must be at least {least}, not {getattr(options, name)}.")
     for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
@@ -107,8 +107,8 @@ def _check_options(config: RunConfig) -> None:
         raise UserError(f"clip_norm must not be negative, as {options.clip_norm:g} is. Use 0 for none.")
     if options.dtype not in ("float32", "float64"):
         raise unknown("dtype", options.dtype, ["float32", "float64"])
-    if options.keep not in ("best", "last"):
-        raise unknown("keep", options.keep, ["best", "last"])
+    if options.keep_weights not in ("best", "last"):
+        raise unknown("keep_weights", options.keep_weights, ["best", "last"])
     if options.on_nan not in ("stop", "skip"):
         raise unknown("on_nan", options.on_nan, ["stop", "skip"])
     Every.parse(options.checkpoint_every)

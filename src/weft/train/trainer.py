@@ -300,16 +300,21 @@ def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> T
     >>> prepare_features(torch.tensor([[1., 3.], [0., 0.]]), "row").tolist()
     [[0.25, 0.75], [0.0, 0.0]]
     """
+    return rows_to_one(x) if settled_norm([x], how, comm) == "row" else x
+
+
+def settled_norm(pieces: Iterable[Tensor], how: str, comm: Communicator | None = None) -> str:
+    """`row` or `none`, from what `--feature-norm` says and, for `auto`, from the features, seen in pieces."""
     if how not in ("auto", "row", "none"):
         raise unknown("feature_norm", how, ["auto", "row", "none"])
-    if how == "auto":
+    if how != "auto":
+        return how
+    facts = torch.zeros(3, dtype=torch.int64, device="cpu")
+    for x in pieces:
         # Bags of words: nothing negative, most entries 0.
         negatives = int(x.numel() > 0 and float(x.min()) < 0)
-        facts = torch.tensor([negatives, x.numel() - int(x.count_nonzero()), x.numel()], device="cpu")
-        if comm is not None:
-            facts = comm.all_reduce(facts, phase="plan")
-        negative, zeros, entries = facts.tolist()
-        how = "row" if not negative and 2 * zeros > entries else "none"
-    if how == "none":
-        return x
-    return rows_to_one(x)
+        facts += torch.tensor([negatives, x.numel() - int(x.count_nonzero()), x.numel()], device="cpu")
+    if comm is not None:
+        facts = comm.all_reduce(facts, phase="plan")
+    negative, zeros, entries = facts.tolist()
+    return "row" if not negative and 2 * zeros > entries else "none"
