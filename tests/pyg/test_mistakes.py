@@ -40,7 +40,8 @@ MISTAKES = {
     ),
     "a layer of another type": (
         lambda job, data, model: model.float()["lin"](data.x),
-        "Linear (lin): its weights are torch.float32 on cpu, its rows torch.float64 on cpu.",
+        "Linear (lin): its weights are torch.float32 on cpu, its rows torch.float64 on cpu. "
+        "Move both with .to().",
     ),
     "a conv of another type": (
         lambda job, data, model: model.float()["conv"](data.x, data.edge_index),

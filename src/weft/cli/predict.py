@@ -6,6 +6,7 @@ import argparse
 import copy
 import functools
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,8 @@ def run(arguments: Sequence[str]) -> int:
     from ..train.predict import read_run
 
     saved = read_run(Path(parsed.run))
+    if parsed.store is None and saved.note():
+        print(f"weft: {saved.note()}.", file=sys.stderr)
     trained = copy.deepcopy(saved.config)
     if parsed.graph and parsed.graph != trained.data.graph:
         saved.config.data.arc_columns = ""  # those of the file that the run trained on

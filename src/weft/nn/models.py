@@ -143,7 +143,8 @@ class Model(nn.Module):
         if in_halves(first):
             width = self.widths[1]
             beside = not self._sums and self.adds_input
-            z = first.apply(t[:, :width].contiguous() if beside else t)
+            half = t[:, :width].contiguous() if beside else t
+            z = self._checked(0, first.apply(half), half.shape[0])
             z = z + t[:, width:] if beside else z
         del t  # an activation's memory is free once the next layer has read it
         for depth, A in enumerate(path):
@@ -189,15 +190,20 @@ class Model(nn.Module):
         drawn = None if noise is None or not self.training else Stream(noise.seed, noise.epoch, depth)
         layer.stream = drawn  # type: ignore[assignment]
         with place.at(f"layer {depth + 1}, {type(layer).__name__}"):
-            z = run(A, h)
-        if not isinstance(z, Tensor) or z.dim() != 2 or z.shape[0] != A.rows.numel():
-            what = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-            raise UserError(
-                f"layer {depth + 1}, {type(layer).__name__}, returned {what} for {A.rows.numel()} vertices. "
-                "Return one row a vertex: [rows of A, width]."
-            )
+            z = self._checked(depth, run(A, h), A.rows.numel())
         if self.seen is not None:
             self.seen(depth, z)
+        return z
+
+    def _checked(self, depth: int, z: Tensor, rows: int) -> Tensor:
+        """What a layer gave back, where it is a row for each vertex."""
+        if not isinstance(z, Tensor) or z.dim() != 2 or z.shape[0] != rows:
+            what = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            layer = type(self.layers[depth]).__name__
+            raise UserError(
+                f"layer {depth + 1}, {layer}, returned {what} for {rows} vertices. "
+                "Return one row a vertex: [rows of A, width]."
+            )
         return z
 
     def _activate(self, A: Adjacency, z: Tensor, layer: int, noise: Noise | None) -> Tensor:

@@ -298,7 +298,7 @@ class Count(int):
         return float(self.world)
 
     def __int__(self) -> int:
-        """Everybody's: `total / int(x.size(0))` is a mean, and `torch.zeros(int(x.size(0)))` fits no rows."""
+        """Everybody's: `total / int(x.size(0))` is right, and `torch.zeros(int(x.size(0)))` is not rows."""
         return self.world
 
     def __bool__(self) -> bool:

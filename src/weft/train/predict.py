@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from ..graph.graph import check_pairs
 from ..graph.guard import about
 from ..graph.normalise import rows_to_one
 from ..graph.readers.columns import read_columns
-from ..graph.readers.files import map_array, read_bytes
+from ..graph.readers.files import PARSING, map_array, read_bytes
 from ..kernels.sampling import ALL
 from ..minibatch import Sampler, Topology, reads_of
 from ..minibatch.layerwise import fill, infer
@@ -26,10 +28,12 @@ from ..parallel import ByBlocks, Grid, Rows
 from ..parallel.assign import assign
 from ..parallel.blocks import even_sizes, starts
 from ..parallel.source import read_vertices
+from .checkpoint import Checkpoint, Torn, checkpoints
 from .config import RunConfig, load_toml
 from .gradients import finite
 from .links import Links, embedding_width
 from .rows import read_rows, write_rows
+from .state import EMBEDDINGS
 from .tasks import TASKS, check_task_options
 from .trainer import Trainer, settled_norm
 
@@ -39,12 +43,25 @@ _ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run folder as `weft train` left it."""
+    """A run folder as `weft train` left it: ended, or with the checkpoints of a run that did not end."""
 
     path: Path
     config: RunConfig
     widths: list[int]
     weights: dict[str, Tensor]
+    checkpoint: Checkpoint | None = None
+    """Where the weights are from, if the run did not end."""
+
+    def note(self) -> str:
+        """For people: whose weights these are; empty where the run has ended."""
+        if self.checkpoint is None:
+            return ""
+        facts, kept = self.checkpoint.facts, bool(self.checkpoint.names("best/"))
+        step = f" and {facts['step']} updates" if facts["step"] else ""
+        epoch = (
+            f"epoch {facts['best_epoch']}, the best so far" if kept else f"{facts['epoch'] - 1} epochs{step}"
+        )
+        return f"{self.path} did not end; these are the weights of {epoch}, from {self.checkpoint.path}"
 
 
 def read_run(path: Path) -> SavedRun:
@@ -53,9 +70,19 @@ def read_run(path: Path) -> SavedRun:
         raise UserError(f"{path} is not a run folder: it has no config.toml. Give one that weft train made.")
     config = RunConfig()
     load_toml(config, path / "config.toml")
+    checkpoint = None
     try:
-        widths = [int(w) for w in json.loads((path / "summary.json").read_text())["widths"]]
-        weights = torch.load(path / "weights.pt", weights_only=True)
+        if (path / "weights.pt").exists() and (path / "summary.json").exists():
+            widths = [int(w) for w in json.loads((path / "summary.json").read_text())["widths"]]
+            with PARSING, warnings.catch_warnings():
+                warnings.simplefilter("error")  # torch warns of pickles that it did not write
+                weights = torch.load(path / "weights.pt", weights_only=True)
+        else:
+            checkpoint = _last_good(path)
+            widths = [int(w) for w in checkpoint.facts["widths"]]
+            weights = _weights_of(checkpoint)
+    except UserError:
+        raise
     except FileNotFoundError as error:
         raise UserError(
             f"{path} has no {Path(error.filename).name}: that run did not end. "
@@ -70,7 +97,30 @@ def read_run(path: Path) -> SavedRun:
     for name, w in weights.items():
         if w.is_floating_point() and not finite(w):
             raise UserError(f"the weight {name} in {path} is not finite. Train again, with a lower --lr.")
-    return SavedRun(path, config, widths, weights)
+    return SavedRun(path, config, widths, weights, checkpoint)
+
+
+def _last_good(path: Path) -> Checkpoint:
+    """The newest checkpoint of a run that did not end whose files are what was written."""
+    for folder in checkpoints(path):
+        with contextlib.suppress(Torn):
+            found = Checkpoint(folder)
+            found.verify()
+            return found
+    raise UserError(
+        f"{path} has no weights yet: that run did not end. Go on with it: weft train --resume {path}."
+    )
+
+
+def _weights_of(found: Checkpoint) -> dict[str, Tensor]:
+    """The best weights of a checkpoint, or the present ones where it has no best."""
+    prefixes = ("best/",) if found.names("best/") else ("weights/", "buffers/")
+    names = [(prefix, name) for prefix in prefixes for name in found.names(prefix)]
+    return {
+        name.removeprefix(prefix): torch.from_numpy(found.read(name))
+        for prefix, name in names
+        if not name.endswith(f"/{EMBEDDINGS}")
+    }
 
 
 def restore(run: SavedRun, features: int) -> Model:
@@ -179,9 +229,23 @@ def restore_links(source: Graph | Store, run: SavedRun, comm: Communicator) -> T
     trainer = Trainer(source, run.config, comm, judged=False)
     _load(trainer.model, run)
     width = trainer.task.learned_width
-    learned = read_rows(run.path / "embeddings.npy", trainer.A.layout, width) if width else None
+    learned = _learned(run, trainer.A.layout, width) if width else None
     trainer.encoder.load(trainer.model, learned)
     return trainer
+
+
+def _learned(run: SavedRun, layout: Rows, width: int) -> Tensor:
+    """The learned features of this rank's vertices. [n_own, width]"""
+    found = run.checkpoint
+    if found is None:
+        return read_rows(run.path / "embeddings.npy", layout, width)
+    name = f"best/{EMBEDDINGS}" if found.names("best/") else f"weights/{EMBEDDINGS}"
+    if found.shape(name) != (layout.count, width):
+        raise UserError(
+            f"{run.path} has embeddings of {found.shape(name)[0]} vertices, the graph has {layout.count}. "
+            "Use its graph."
+        )
+    return torch.from_numpy(found.read(name, layout.ids.numpy()))
 
 
 def wanted_pairs(trainer: Trainer, source: Graph | Store, path: Path) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -115,19 +116,30 @@ class Trainer:
     # An epoch.
 
     def step(self, epoch: int) -> float:
-        """One epoch: every step forward and back, an update each; the loss on the way."""
-        return self.close_epoch(self.train(self.task.epoch(epoch)))
+        """One epoch: every step forward and back, an update each; the loss on the way.
 
-    def train(self, steps: Iterable[Step]) -> Tensor:
-        """Steps with their updates; this rank's share of their loss."""
+        A loss or a gradient that is not finite is an error, `BadNumbers`; with `on_nan` skip that update is
+        left out, on all ranks.
+        """
+        return self.close_epoch(self.train(self.task.epoch(epoch), epoch))
+
+    def train(self, steps: Iterable[Step], epoch: int = 1) -> Tensor:
+        """Steps of an epoch with their updates; this rank's share of their loss."""
         total = torch.zeros((), dtype=torch.float64, device=self.x.device)
+        broken, done = "", 0
 
         def update(passed: Passed) -> None:
-            nonlocal total
-            self.update(passed)
+            nonlocal total, broken, done
+            if broken:  # a batch that was under way
+                return
+            told, done = self.update(passed), done + 1
             total = total + passed.loss.double() * passed.step.share
+            if not told.finite and self.config.train.on_nan == "stop":
+                broken = line(self, "the loss or a gradient", epoch, done)
 
-        self.encoder.run(steps, update)
+        self.encoder.run(itertools.takewhile(lambda _: not broken, steps), update)
+        if broken:
+            raise BadNumbers(broken)
         return total
 
     def update(self, passed: Passed, wish: int = 0) -> Told:
