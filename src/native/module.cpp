@@ -9,6 +9,7 @@
 #include <string>
 
 #include "csr.h"
+#include "fault.h"
 #include "kernels.h"
 #include "parallel.h"
 #include "sampling.h"
@@ -318,6 +319,7 @@ NB_MODULE(_native, m) {
       if (runs_here(name)) names.append(name);
     return names;
   });
+  m.def("name_bus_errors", &weft::name_bus_errors);
   m.def("pool", [] { return std::string(weft::pool_name()); });
   nb::class_<Scores>(m, "Scores")
       .def(nb::init<>())
