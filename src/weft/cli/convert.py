@@ -25,7 +25,8 @@ _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert edges.csv g.weft --features x.npy --labels y.npy --split 0.6,0.2
   weft convert cora cora.weft"""
 _STAGES = {
-    "read": "reading  ", "name": "numbering", "key": "sorting  ", "mirror": "mirroring", "write": "writing  ",
+    "draw": "drawing  ", "read": "reading  ", "name": "numbering", "key": "sorting  ", "mirror": "mirroring",
+    "write": "writing  ",
 }  # fmt: skip
 _STREAM_ONLY = ("memory", "scratch", "skip_bad", "text_ids", "header")
 
@@ -125,12 +126,12 @@ def _options(
 def _stream(paths: Sequence[str], out: str, options: Options) -> Done:
     from ..graph.stream import convert
 
-    with _progress() as tick:
+    with progress() as tick:
         return convert(paths, out, options, tick)
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
+def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on standard error for each stage, with the time left of it; nothing where nobody watches."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -146,9 +147,8 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         def tick(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bar.add_task(_STAGES[stage], total=total, note="")
-            note = (
-                f"{done / 1e9:,.2f} of {total / 1e9:,.2f} GB" if stage == "read" else f"{done / 1e6:,.1f} M"
-            )
+            unit, size = ("GB", 1e9) if stage in ("draw", "read") else ("M", 1e6)
+            note = f"{done / size:,.2f} of {total / size:,.2f} {unit}"
             bar.update(tasks[stage], completed=done, total=total, note=note)
 
         try:

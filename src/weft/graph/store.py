@@ -8,8 +8,10 @@ Named arrays (`Graph.arc_data`, `Graph.vertex_data`) are sections `arc_NAME` and
 version 2; one without them is written as version 1.
 
 The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the
-whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`: the rows
-it reads are still checked for ids in range and finite numbers, so a damaged file cannot lead a kernel astray.
+whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`, which
+reads the header alone. Each chunk of 1 MB that it reads later is compared with a checksum of its own, once;
+stores that were written before there were such checksums have none. Rows are also checked for ids in range and finite
+numbers, so a damaged file cannot lead a kernel astray.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from torch import Tensor
 
 from weft.errors import UserError, printable
 from weft.graph.arrays import Of, check_array, check_name, key_of, named
+from weft.graph.checks import ChunkChecks
 from weft.graph.graph import MASKS, NAMED, PAIRS, Graph, check_pairs
 from weft.graph.guard import about, check_fits
 from weft.graph.rows import index_dtype
@@ -158,6 +161,7 @@ class Store:
         self.name = printable(str(header["name"]))
         self.num_classes = int(header["num_classes"])
         self._sections: dict[str, Section] = header["sections"]
+        self._checks: ChunkChecks | None = header["checks"]
 
     @property
     def num_nodes(self) -> int:
@@ -177,6 +181,11 @@ class Store:
     def has(self, key: str) -> bool:
         """Whether the store holds features, labels, a mask and so on."""
         return key in self._sections
+
+    @property
+    def checks_itself(self) -> bool:
+        """Whether chunks have checksums, which are compared as they are read."""
+        return self._checks is not None
 
     @property
     def schema(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -204,6 +213,8 @@ class Store:
                     raise UserError(
                         f"{self.path}: wrong checksum in section '{section.name}'. Write the store again."
                     )
+        if self._checks is not None:
+            self._checks.trust()
 
     def graph(self) -> Graph:
         """The whole graph over memory-mapped tensors; its values are validated as everywhere."""
@@ -216,6 +227,7 @@ class Store:
     def pairs(self, key: str, first: int = 0, last: int | None = None) -> Tensor:
         """Pairs first..last-1 of `val_pairs` and the like; nothing else is read. [m, 2] int64."""
         with about(self.path):
+            self._look(key, first, self._sections[key].shape[0] if last is None else last)
             found = torch.from_numpy(np.array(self._map(key, first, last)))
             check_pairs(found, self.num_nodes, key)
             return found
@@ -253,10 +265,14 @@ class Store:
         return [key for key in keys if key in self._sections and (only is None or key in only)]
 
     def _slice(self, lo: int, hi: int, only: Collection[str] | None) -> Rows:
-        pointers = np.array(self._map("indptr")[lo : hi + 1])
+        self._look("indptr", lo, hi + 1)
+        pointers = np.array(self._map("indptr", lo, hi + 1))
         self._check_pointers(pointers[:-1], pointers[1:])
         first, last = int(pointers[0]), int(pointers[-1])
-        arcs = {key: np.array(self._map(key)[first:last]) for key in self._wanted(self._per_arc, only)}
+        per_arc = self._wanted(self._per_arc, only)
+        for key in per_arc:
+            self._look(key, first, last)
+        arcs = {key: np.array(self._map(key, first, last)) for key in per_arc}
         return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi), only)
 
     def _pick(self, wanted: Tensor, only: Collection[str] | None) -> Rows:
@@ -286,10 +302,13 @@ class Store:
         arcs.setdefault("indices", np.zeros(0, dtype=self._sections["indices"].dtype))
         apart = {"indptr", *self._per_arc, *PAIRS}
         others = [key for key in self._wanted(self._sections, only) if key not in apart]
-        arrays = arcs | {
-            key: np.array(self._map(key)[which]) if isinstance(which, slice) else self._take(key, which)
-            for key in others
-        }
+        arrays = dict(arcs)
+        for key in others:
+            if isinstance(which, slice):
+                self._look(key, which.start, which.stop)
+                arrays[key] = np.array(self._map(key, which.start, which.stop))
+            else:
+                arrays[key] = self._take(key, which)
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         for key, tensor in tensors.items():
             self._check_bool(key, tensor)
@@ -322,6 +341,10 @@ class Store:
         if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
             raise UserError(f"{key} hold a byte that is neither 0 nor 1. Write the store again.")
 
+    def _look(self, key: str, first: int, last: int) -> None:
+        if self._checks is not None:
+            self._checks.look(key, first, last)
+
     def _map(self, key: str, first: int = 0, last: int | None = None) -> np.ndarray:
         """Entries first..last-1 along dim 0, over the file's own pages."""
         section = self._sections[key]
@@ -340,6 +363,8 @@ class Store:
         this process's memory for a moment.
         """
         section = self._sections[key]
+        if self._checks is not None:
+            self._checks.look_at(key, places)
         out = np.empty((len(places), *section.shape[1:]), dtype=section.dtype)
         ascending = bool((np.diff(places) >= 0).all())
         order = np.arange(0) if ascending else np.argsort(places, kind="stable")
@@ -410,6 +435,8 @@ def _read_header(path: Path) -> dict[str, Any]:
         sections = [Section(**{**entry, "shape": tuple(entry["shape"])}) for entry in header["sections"]]
         header["sections"] = {section.name: section for section in sections}
         _check_sections(header["sections"], int(header["num_classes"]), offset)
+        facts = header.get("checks")
+        header["checks"] = None if facts is None else ChunkChecks(path, header["sections"], facts, offset)
         str(header["name"])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         raise UserError(f"{path}: the header makes no sense. Write the store again.") from None

@@ -102,14 +102,22 @@ def convert(
     ...     done.num_nodes, done.given, open_store(f"{folder}/g.weft").graph().ids.tolist()
     (3, 4, [0, 3, 7])
     """
-    return _Conversion([Path(path) for path in paths], Path(out), options or Options(), tick).run()
+    options = options or Options()
+    return convert_inputs(inputs_of([Path(path) for path in paths], options), out, options, tick)
+
+
+def convert_inputs(
+    inputs: Sequence[Input], out: str | Path, options: Options | None = None, tick: Tick | None = None
+) -> Done:
+    """The same of inputs that are open, or of something that is no file (`weft.graph.stream.drawn`)."""
+    return _Conversion(list(inputs), Path(out), options or Options(), tick).run()
 
 
 class _Conversion:
-    def __init__(self, paths: list[Path], out: Path, options: Options, tick: Tick | None) -> None:
+    def __init__(self, inputs: list[Input], out: Path, options: Options, tick: Tick | None) -> None:
         check_new(out)
         self.out, self.options = out, options
-        self.inputs: list[Input] = inputs_of(paths, options)
+        self.inputs = inputs
         self.weighted, self.carried = _same(self.inputs)
         self.undirected = _undirected(self.inputs, options.undirected)
         self.tick = tick or (lambda stage, done, total: None)
@@ -414,7 +422,7 @@ class _Conversion:
 
     def _what(self) -> dict[str, Any]:
         """What makes this conversion the one that it is: another one does not go on with its files."""
-        files = [[str(s.path.resolve()), s.size, s.path.stat().st_mtime_ns] for s in self.inputs]
+        files = [source.stamp() for source in self.inputs]
         o = self.options
         return {
             "weft": 1, "files": files, "segment": self.plan.segment, "undirected": self.undirected,

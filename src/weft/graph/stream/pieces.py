@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class Input(Protocol):
     @property
     def carried(self) -> list[str]:
         """The names of what arcs carry beside."""
+
+    def stamp(self) -> list[Any]:
+        """What tells it from other inputs, and from itself after a change."""
 
     def expected(self) -> int:
         """About how many arcs there are."""

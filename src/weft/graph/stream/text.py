@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,10 @@ class Text:
     def carried(self) -> list[str]:
         """The names of what its arcs carry beside weights."""
         return [name for name in self.names[2:] if name not in (SKIP, "weight")]
+
+    def stamp(self) -> list[Any]:
+        """Its path, size and time of change."""
+        return [str(self.path.resolve()), self.size, self.path.stat().st_mtime_ns]
 
     def expected(self) -> int:
         """About how many arcs there are, by the length of the first lines; gzip is taken to hold 4 times."""
