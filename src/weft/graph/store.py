@@ -10,8 +10,8 @@ version 2; one without them is written as version 1.
 The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the
 whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`, which
 reads the header alone. Each chunk of 1 MB that it reads later is compared with a checksum of its own, once;
-stores that were written before there were such checksums have none. Rows are also checked for ids in range and finite
-numbers, so a damaged file cannot lead a kernel astray.
+stores that were written before there were such checksums have none. Rows are also checked for ids in range
+and finite numbers, so a damaged file cannot lead a kernel astray.
 """
 
 from __future__ import annotations

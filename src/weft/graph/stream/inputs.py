@@ -10,6 +10,7 @@ from weft.errors import UserError
 from weft.graph.stream.matrix_market import Matrix
 from weft.graph.stream.named_text import NamedText
 from weft.graph.stream.pieces import Input
+from weft.graph.stream.tables import Coordinates, Parquet, holds_arcs
 from weft.graph.stream.text import Text
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LISTS = tuple(f"{ext}{gz}" for ext in (".txt", ".tsv", ".csv") for gz in ("", ".gz"))
 MATRICES = (".mtx", ".mtx.gz")
+TABLES = (".parquet",)
 
 
 def streams(path: str | Path) -> bool:
@@ -25,7 +27,8 @@ def streams(path: str | Path) -> bool:
     >>> streams("soc.txt.gz"), streams("g.weft")
     (True, False)
     """
-    return str(path).lower().endswith((*LISTS, *MATRICES))
+    name = str(path).lower()
+    return name.endswith((*LISTS, *MATRICES, *TABLES)) or (name.endswith(".npz") and holds_arcs(Path(path)))
 
 
 def inputs_of(paths: Sequence[Path], options: Options) -> list[Input]:
@@ -38,10 +41,12 @@ def inputs_of(paths: Sequence[Path], options: Options) -> list[Input]:
 def _opened(paths: Sequence[Path], options: Options) -> Iterator[Input]:
     for path in paths:
         name = path.name.lower()
-        if options.arc_columns is not None and not name.endswith(LISTS):
+        if options.arc_columns is not None and name.endswith(MATRICES):
             raise UserError(
                 f"--arc-columns names the columns of an edge list, {path.name} is none. Leave it out."
             )
+        if options.skip_bad and not name.endswith((*LISTS, *MATRICES)):
+            raise UserError(f"--skip-bad is about lines, {path.name} has none. Leave it out.")
         if options.text_ids and not name.endswith(LISTS):
             raise UserError(f"--text-ids is for edge lists, {path.name} is none. Leave it out.")
         if options.text_ids:
@@ -50,7 +55,10 @@ def _opened(paths: Sequence[Path], options: Options) -> Iterator[Input]:
             yield Text(path, options.arc_columns, options.skip_bad)
         elif name.endswith(MATRICES):
             yield Matrix(path, None, options.skip_bad)
+        elif name.endswith(TABLES):
+            yield Parquet(path, options.arc_columns)
+        elif name.endswith(".npz"):
+            yield Coordinates(path, options.arc_columns)
         else:
-            raise UserError(
-                f"{path} cannot be converted piece by piece. Use {', '.join((*LISTS, *MATRICES))}."
-            )
+            known = ", ".join((*LISTS, *MATRICES, *TABLES, ".npz"))
+            raise UserError(f"{path} cannot be converted piece by piece. Use {known}.")
