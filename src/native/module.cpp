@@ -17,6 +17,8 @@
 namespace nb = nanobind;
 using Address = uintptr_t;
 
+void bind_stream(nb::module_& m);  // stream_module.cpp
+
 namespace {
 
 struct Isa {
@@ -363,4 +365,5 @@ NB_MODULE(_native, m) {
   bind_dense<double>(m, "f64");
   bind_csr<int32_t>(m, "i32");
   bind_csr<int64_t>(m, "i64");
+  bind_stream(m);
 }
