@@ -5,7 +5,10 @@
 //   stats   Σ_e z, Σ_e z², max_e z, min_e z, and who was the largest and the smallest
 //   score   s[e,h] = Σ over the columns of head h of mix[c] leaky(z[c])          per arc, not summed
 //
-// A gradient walks over A (then `fixed` is the row side) or over its transpose (the column side).
+// A gradient walks over A (then `fixed` is the row side) or over its transpose (the column side). That of a score needs
+// of z its signs alone: no product with W is made in it.
+#include <algorithm>
+
 #include "channels.h"
 
 namespace weft {
@@ -34,7 +37,7 @@ inline Vec<V> above(Vec<V> z) {
   return z > V(0) ? z : Vec<V>{};
 }
 
-// body(index of the row, arcs from, count, scratch) for every row, in groups: `partial(g)` is the group's own memory.
+// body(first row, end, scratch, own) for groups of rows: `own` is the group's own memory, added to total in their order.
 template <class V, class I, class F>
 inline void for_groups(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own, V* total, int threads, F&& body) {
   RowChunks chunks(m.indptr, m.rows, width);
@@ -43,11 +46,19 @@ inline void for_groups(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own,
   parallel_for(chunks.chunks, threads, [&](int64_t group) {
     static thread_local std::vector<V> memory;
     if (int64_t(memory.size()) < numbers) memory.resize(size_t(numbers));
-    const int64_t end = chunks.begin(group + 1);
-    for (int64_t i = chunks.begin(group); i < end; ++i) body(i, memory.data(), partial.data() + own * group);
+    const int64_t begin = chunks.begin(group), end = chunks.begin(group + 1);
+    if (begin < end) body(begin, end, memory.data(), partial.data() + own * group);
   });
   for (int64_t g = 0; g < chunks.chunks; ++g)
     for (int64_t k = 0; k < own; ++k) total[k] += partial[size_t(own * g + k)];
+}
+
+// body(row, scratch, own) for every row.
+template <class V, class I, class F>
+inline void for_group_rows(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own, V* total, int threads, F&& body) {
+  for_groups<V, I>(m, width, numbers, own, total, threads, [&](int64_t i, int64_t end, V* scratch, V* partial) {
+    for (; i < end; ++i) body(i, scratch, partial);
+  });
 }
 
 template <class V>
@@ -79,61 +90,129 @@ inline void relu_row(const V* z, int64_t n, int64_t width, V* out) {
 }  // namespace
 
 template <class V, class I>
+int64_t sign_bytes(int64_t width, int64_t first, int64_t dim) {
+  return sign_stride<V>(Strips(width, first, dim, kLanes<V>).vectors());
+}
+
+template <class V, class I>
 void channel_scores(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
-                    int64_t heads, V* out, int threads) {
-  const Segments segments(width, first, dim, kLanes<V>);
-  const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
-  for_groups<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
-    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
-    const V* fixed = ch.row ? ch.row + i * width : nullptr;
-    for (int64_t t = 0; t < count; t += tile) {
-      const int64_t n = count - t < tile ? count - t : tile;
-      fill_tile(features_of(ch, from + t), ch.inner, ch.weight, fixed, ch.column, a.indices + from + t, n, arcs - from - t,
-                width, z);
-      for (int64_t e = 0; e < n; ++e) {
-        V* s = out + (from + t + e) * heads;
-        for (int64_t h = 0; h < heads; ++h) s[h] = 0;
-        for (const Segment& at : segments)
-          s[at.head] = total<V>(mixed(z + e * width + at.begin, mix + at.begin, slope, at.end - at.begin));
-      }
+                    int64_t heads, Signs signs, V* out, int threads) {
+  const ScorePanels<V, I> panels(a, ch, mix, slope, width, first, dim, heads);
+  for_groups<V, I>(a, width, panels.numbers(), 0, nullptr, threads, [&](int64_t i, int64_t end, V* parts, V*) {
+    const int64_t last = a.indptr[end];
+    for (int64_t from = a.indptr[i]; from < last; from += kPanel) {
+      while (a.indptr[i + 1] <= from) ++i;
+      panels.of(i, from, last - from < kPanel ? last - from : kPanel, out ? out + from * heads : nullptr, parts, signs);
     }
   });
 }
 
-template <class V, class I>
-void channel_scores_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V* ds, const V* mix, V slope,
-                             int64_t width, int64_t first, int64_t dim, int64_t heads, V* dfixed, V* dweight, V* dmix,
-                             int threads) {
-  const Segments segments(width, first, dim, kLanes<V>);
-  const int64_t tile = channel_tile<V>(width), arcs = m.rows ? m.indptr[m.rows] : 0;
-  const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dmix ? width : 0);
-  std::vector<V> sums(size_t(own), V(0));
-  for_groups<V, I>(m, width, tile * (width + heads + ch.inner), own, sums.data(), threads,
-                   [&](int64_t i, V* z, V* partial) {
-    V* d = z + tile * width;
-    V* room = d + tile * heads;
-    const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
-    const V* near = transposed ? ch.column : ch.row;
-    const V* far = transposed ? ch.row : ch.column;
-    V* out = dfixed ? dfixed + i * width : nullptr;
-    if (out)
-      for (int64_t c = 0; c < width; ++c) out[c] = 0;
-    for (int64_t t = 0; t < count; t += tile) {
-      const int64_t n = count - t < tile ? count - t : tile;
-      const V* f = features_tile(ch, from + t, n, arcs - from - t, room);
-      fill_tile(f, ch.inner, ch.weight, near ? near + i * width : nullptr, far, m.indices + from + t, n, arcs - from - t,
-                width, z);
-      for (int64_t e = 0; e < n; ++e)
-        copy_head(d + e * heads, ds + (ch.permutation ? ch.permutation[from + t + e] : from + t + e) * heads, heads);
-      if (dmix) add_mix(segments, d, heads, slope, n, width, z, partial + weights);
-      mixed_backward(segments, d, heads, mix, slope, n, width, z);
-      if (out) add_tile(z, n, width, out);
-      if (weights) add_outer(f, ch.inner, n, width, z, partial);
+namespace {
+
+// From the signs of n arcs, at signs[e], and their ds: D in R strips from v on, those of one word. Summed up in `sum`,
+// and written to tile [n, padded] where that is not null.
+template <class V, int R>
+inline void signed_strips(const Strips& strips, const uint8_t* const* signs, const V* ds, int64_t heads, V slope,
+                          int64_t n, int64_t v, V* sum, V* tile) {
+  constexpr int L = kLanes<V>;
+  const int64_t word = v / kStripsPerWord<V> * int64_t(sizeof(V)), padded = strips.padded();
+  int64_t head[R];
+  Vec<V> total[R];
+  for (int r = 0; r < R; ++r) head[r] = strips[v + r].head, total[r] = load<Vec<V>>(sum + (v + r) * L);
+  for (int64_t e = 0; e < n; ++e) {
+    const MaskLane<V> bits = load<MaskLane<V>>(signs[e] + word);
+    for (int r = 0; r < R; ++r) {
+      const Vec<V> d = Vec<V>{} + ds[e * heads + head[r]];
+      const Vec<V> now = top_bits<V>(bits, r) < 0 ? d : d * slope;
+      total[r] += now;
+      if (tile) store(tile + e * padded + (v + r) * L, now);
     }
+  }
+  for (int r = 0; r < R; ++r) store(sum + (v + r) * L, total[r]);
+}
+
+template <class V, int R = kStripsPerWord<V>>
+inline void signed_word(int64_t count, const Strips& strips, const uint8_t* const* signs, const V* ds, int64_t heads,
+                        V slope, int64_t n, int64_t v, V* sum, V* tile) {
+  if (count == R) signed_strips<V, R>(strips, signs, ds, heads, slope, n, v, sum, tile);
+  else if constexpr (R > 1) signed_word<V, R - 1>(count, strips, signs, ds, heads, slope, n, v, sum, tile);
+}
+
+}  // namespace
+
+template <class V, class I>
+void channel_scores_backward(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* ds,
+                             const V* mix, V slope, int64_t width, int64_t first, int64_t dim, int64_t heads, V* side,
+                             bool add, V* dweight, V* dmix, int threads) {
+  constexpr int L = kLanes<V>;
+  constexpr int64_t kAway = 24;  // arcs between a prefetch and its use, which comes soon
+  const Strips strips(width, first, dim, L);
+  const int64_t padded = strips.padded(), stride = sign_stride<V>(strips.vectors()), arcs = m.rows ? m.indptr[m.rows] : 0;
+  const int64_t weights = dweight ? ch.inner * padded : 0, own = weights + padded;
+  const V* near = ch.permutation ? ch.column : ch.row;
+  std::vector<V> sums(size_t(own), V(0)), scale(size_t(padded), V(0));
+  strips.lay(mix, scale.data());
+  const int64_t numbers = padded + kPanel * heads + (weights ? kPanel * padded : 0);
+  for_groups<V, I>(m, width, numbers, own, sums.data(), threads, [&](int64_t r, int64_t stop, V* scratch, V* partial) {
+    V* sum = scratch;
+    V* d = sum + padded;
+    V* tile = weights ? d + kPanel * heads : nullptr;
+    int64_t held = 0, held_from = m.indptr[r];  // arcs of the tile that dweight has not met yet
+    const uint8_t* at[kPanel];
+    const auto flush = [&] {
+      if (held) add_outer(ch.features + held_from * ch.inner, ch.inner, held, padded, tile, partial);
+      held_from += held, held = 0;
+    };
+    for (; r < stop; ++r) {
+      int64_t from = m.indptr[r], to = m.indptr[r + 1];
+      if (ch.permutation) {
+        from = std::lower_bound(m.indices + from, m.indices + to, I(begin)) - m.indices;
+        to = std::lower_bound(m.indices + from, m.indices + to, I(end)) - m.indices;
+      }
+      for (int64_t k = 0; k < padded; ++k) sum[k] = 0;
+      for (int64_t e = from; e < to;) {
+        if (held == kPanel) flush();
+        const int64_t room = kPanel - held, n = to - e < room ? to - e : room;
+        for (int64_t k = 0; k < n; ++k) {
+          const int64_t arc = ch.permutation ? ch.permutation[e + k] : e + k;
+          at[k] = signs.at + (arc - signs.begin) * stride;
+          copy_head(d + k * heads, ds + arc * heads, heads);
+          if (ch.permutation && e + k + kAway < arcs) {
+            const int64_t next = ch.permutation[e + k + kAway];
+            if (next >= signs.begin && next < signs.end) prefetch(signs.at + (next - signs.begin) * stride, stride);
+            prefetch(ds + next * heads, 1);
+          }
+        }
+        for (int64_t v = 0; v < strips.vectors(); v += kStripsPerWord<V>) {
+          const int64_t left = strips.vectors() - v, count = left < kStripsPerWord<V> ? left : kStripsPerWord<V>;
+          signed_word<V>(count, strips, at, d, heads, slope, n, v, sum, tile ? tile + held * padded : nullptr);
+        }
+        if (tile) held += n;
+        e += n;
+      }
+      V* out = side + r * width;
+      for (int64_t v = 0; v < strips.vectors(); ++v) {
+        const Strip& s = strips[v];
+        for (int64_t l = 0; l < s.count; ++l) {
+          const V found = scale[size_t(v * L + l)] * sum[v * L + l];
+          out[s.column + l] = add ? out[s.column + l] + found : found;
+          if (near) partial[weights + v * L + l] += near[r * width + s.column + l] * sum[v * L + l];
+        }
+      }
+    }
+    flush();
   });
-  for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
-  if (dmix)
-    for (int64_t c = 0; c < width; ++c) dmix[c] += sums[size_t(weights + c)];
+  for (int64_t v = 0; v < strips.vectors(); ++v)
+    for (int64_t l = 0; l < strips[v].count; ++l) {
+      const int64_t c = strips[v].column + l, k = v * L + l;
+      V total = sums[size_t(weights + k)];
+      for (int64_t t = 0; t < (weights ? ch.inner : 0); ++t) {
+        const V found = sums[size_t(t * padded + k)];
+        dweight[t * width + c] += mix[c] * found;
+        total += ch.weight[t * width + c] * found;
+      }
+      dmix[c] += total;
+    }
 }
 
 template <class V, class I>
@@ -141,7 +220,7 @@ void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* val
                  bool accumulate, int threads) {
   const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
   const bool gate = kind == 1;
-  for_groups<V, I>(a, width, 2 * tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+  for_group_rows<V, I>(a, width, 2 * tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
     V* v = z + tile * width;
     const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
     V* out = y + i * width;
@@ -173,7 +252,7 @@ void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed
   const bool gate = kind == 1;
   const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dvalue_weight ? ch.inner * width : 0);
   std::vector<V> sums(size_t(own), V(0));
-  for_groups<V, I>(m, width, tile * (2 * width + ch.inner), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
+  for_group_rows<V, I>(m, width, tile * (2 * width + ch.inner), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
     V* v = z + tile * width;
     V* room = v + tile * width;
     const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
@@ -234,7 +313,7 @@ void channel_stats(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* square
                    I* arg_least, int threads) {
   constexpr int L = kLanes<V>;
   const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
-  for_groups<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+  for_group_rows<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
     const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from, at = i * width;
     for (int64_t c = at; c < at + width; ++c) sum[c] = squares[c] = most[c] = least[c] = 0, arg_most[c] = arg_least[c] = -1;
     for (int64_t t = 0; t < count; t += tile) {
@@ -284,7 +363,7 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
                             int threads) {
   const int64_t tile = channel_tile<V>(width), arcs = t.rows ? t.indptr[t.rows] : 0;
   const int64_t own = dweight ? ch.inner * width : 0;
-  for_groups<V, I>(t, width, tile * (width + ch.inner), own, dweight, threads, [&](int64_t j, V* z, V* partial) {
+  for_group_rows<V, I>(t, width, tile * (width + ch.inner), own, dweight, threads, [&](int64_t j, V* z, V* partial) {
     V* room = z + tile * width;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from, bytes = width * int64_t(sizeof(V));
     const I me = labels ? labels[j] : I(j);
@@ -314,9 +393,11 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
 }
 
 #define INSTANTIATE(V, I)                                                                                              \
-  template void channel_scores(Csr<V, I>, Channels<V>, const V*, V, int64_t, int64_t, int64_t, int64_t, V*, int);      \
-  template void channel_scores_backward(Csr<V, I>, Channels<V>, bool, const V*, const V*, V, int64_t, int64_t, int64_t, \
-                                        int64_t, V*, V*, V*, int);                                                     \
+  template int64_t sign_bytes<V, I>(int64_t, int64_t, int64_t);                                                        \
+  template void channel_scores(Csr<V, I>, Channels<V>, const V*, V, int64_t, int64_t, int64_t, int64_t, Signs, V*,     \
+                               int);                                                                                   \
+  template void channel_scores_backward(Csr<V, I>, Channels<V>, int64_t, int64_t, Signs, const V*, const V*, V,        \
+                                        int64_t, int64_t, int64_t, int64_t, V*, bool, V*, V*, int);                    \
   template void channel_sum(Csr<V, I>, Channels<V>, int, const V*, const V*, int64_t, V*, bool, int);                  \
   template void channel_sum_backward(Csr<V, I>, Channels<V>, int, bool, const V*, const V*, const V*, int64_t, V*, V*, \
                                      V*, V*, int);                                                                     \

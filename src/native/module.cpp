@@ -85,6 +85,8 @@ struct Scores {
   int64_t inner = 0;
   Address bias = 0, raw = 0, extra = 0, mix = 0, features = 0, weight = 0;
   int64_t feature_width = 0;
+  Address signs = 0;  // of the first signs_end arcs
+  int64_t signs_end = 0;
   Address gain = 0, row_gain = 0;
   double slope = 1;
   bool softmax = true;
@@ -97,7 +99,7 @@ struct Scores {
   weft::Attention<V> as() const {
     return {weft::Score(kind), heads, at<const V>(given), at<const int64_t>(permutation), at<const V>(row),
             row_stride, at<const V>(column), inner, at<const V>(bias), at<V>(raw), at<const V>(extra), at<const V>(mix), at<const V>(features),
-            at<const V>(weight), feature_width, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
+            at<const V>(weight), feature_width, {at<uint8_t>(signs), 0, signs_end}, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
             at<const int64_t>(row_names), at<const int64_t>(column_names)};
   }
 };
@@ -172,21 +174,27 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
                                                at<const V>(g), at<const V>(x), width, at<V>(dx), at<V>(dgains),
                                                threads);
         });
+  m.def(("sign_bytes_" + suffix).c_str(), [](int64_t width, int64_t first, int64_t dim) {
+    return kernels<V, I>().sign_bytes(width, first, dim);
+  });
   m.def(("channel_scores_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Channels& ch, Address mix, double slope, int64_t width,
-            int64_t first, int64_t dim, int64_t heads, Address out, int threads) {
+            int64_t first, int64_t dim, int64_t heads, Address signs, int64_t signs_begin, int64_t signs_end, Address out,
+            int threads) {
           gil_scoped_release free;
           kernels<V, I>().channel_scores(csr(rows, indptr, indices, 0), ch.template as<V>(), at<const V>(mix), V(slope),
-                                         width, first, dim, heads, at<V>(out), threads);
+                                         width, first, dim, heads, {at<uint8_t>(signs), signs_begin, signs_end},
+                                         at<V>(out), threads);
         });
   m.def(("channel_scores_backward_" + suffix).c_str(),
-        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, bool transposed, Address ds, Address mix,
-            double slope, int64_t width, int64_t first, int64_t dim, int64_t heads, Address dfixed, Address dweight,
-            Address dmix, int threads) {
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t begin, int64_t end, Address signs,
+            int64_t signs_begin, int64_t signs_end, Address ds, Address mix, double slope, int64_t width, int64_t first,
+            int64_t dim, int64_t heads, Address side, bool add, Address dweight, Address dmix, int threads) {
           gil_scoped_release free;
-          kernels<V, I>().channel_scores_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), transposed,
-                                                  at<const V>(ds), at<const V>(mix), V(slope), width, first, dim, heads,
-                                                  at<V>(dfixed), at<V>(dweight), at<V>(dmix), threads);
+          kernels<V, I>().channel_scores_backward(
+              csr(rows, indptr, indices, 0), ch.template as<V>(), begin, end, {at<uint8_t>(signs), signs_begin, signs_end},
+              at<const V>(ds), at<const V>(mix), V(slope), width, first, dim, heads, at<V>(side), add, at<V>(dweight),
+              at<V>(dmix), threads);
         });
   m.def(("channel_sum_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, Address x, Address value_weight,
@@ -336,6 +344,8 @@ NB_MODULE(_native, m) {
       .def_rw("features", &Scores::features)
       .def_rw("weight", &Scores::weight)
       .def_rw("feature_width", &Scores::feature_width)
+      .def_rw("signs", &Scores::signs)
+      .def_rw("signs_end", &Scores::signs_end)
       .def_rw("gain", &Scores::gain)
       .def_rw("row_gain", &Scores::row_gain)
       .def_rw("slope", &Scores::slope)

@@ -12,6 +12,7 @@ from weft.kernels import CSR, use
 from weft.kernels.attention import Drop, Scores, attend, attend_backward, log_sum
 from weft.kernels.channels import (
     Channels,
+    Signs,
     channel_scores,
     channel_scores_backward,
     channel_stats,
@@ -130,17 +131,21 @@ def test_channel_scores_and_their_gradients(a, dim, heads, inner, backend):
     z = torch.nn.functional.leaky_relu(plain_z(a, ch), 0.2) * mix
     s, ds = z.view(a.arcs, heads, dim).sum(2), random(a.arcs, heads, seed=9)
     want = dict(zip(map(id, leaves), torch.autograd.grad((s * ds).sum(), leaves), strict=True))
-    bare, plain = detached(ch), mix.detach()
-    with use(backend):
-        close(channel_scores(a, bare, plain, 0.2, 0, dim, heads), s)
-        drow, dweight, dmix = channel_scores_backward(a, bare, ds, plain, 0.2, 0, dim, "row", True)
-        dcolumn, none, _ = channel_scores_backward(a, bare, ds, plain, 0.2, 0, dim, "column", False)
-    close(drow, want[id(ch.row)])
-    close(dcolumn, want[id(ch.column)])
-    close(dmix, want[id(mix)])
-    assert none is None
-    if ch.weight is not None:
-        close(dweight, want[id(ch.weight)])
+    bare, plain, into = detached(ch), mix.detach(), random(a.shape[1], width, seed=10)
+    for share in (1, 100_000):  # the second keeps the signs of the first row alone: others are made again
+        with use(backend):
+            signs = Signs.room(a, bare, 0, dim, share=share)
+            assert (signs is None) == (backend == "torch")
+            close(channel_scores(a, bare, plain, 0.2, 0, dim, heads, signs), s)
+            drow, dcolumn, dweight, dmix = channel_scores_backward(
+                a, bare, ds, plain, 0.2, 0, dim, signs, into.clone()
+            )
+            close(channel_scores_backward(a, bare, ds, plain, 0.2, 0, dim)[1], want[id(ch.column)])
+        close(drow, want[id(ch.row)])
+        close(dcolumn, want[id(ch.column)] + into)
+        close(dmix, want[id(mix)])
+        if ch.weight is not None:
+            close(dweight, want[id(ch.weight)])
 
 
 @pytest.mark.parametrize("kind", ["additive", "dot", "channel"])
@@ -164,7 +169,8 @@ def test_a_bias_and_values_of_arcs_in_attention(kind, dropped, rows, columns, de
         y, state = attend(a, scores, x, dim, raw=raw)
         assert state is not None
         stat = torch.cat([log_sum(state), torch.full((rows, heads), 0.3, dtype=torch.float64)], 1)
-        found = attend_backward(a, scores, stat, dy, x, dim, extra)
+        back = Scores("given", heads, given=raw, drop=drop) if kind == "channel" else scores
+        found = attend_backward(a, back, stat, dy, x, dim, extra)
         return [y, state, raw, *(t for t in found if t is not None)]
 
     with use("native"):

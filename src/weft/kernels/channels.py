@@ -7,14 +7,16 @@
     gate     y[i]   = Σ_e σ(z) ∘ (x[j] + features[e] value_weight)
     stats    Σ_e z, Σ_e z², max_e z, min_e z, and who was the largest and the smallest
 
-Nothing of arcs × width is made: z is computed where it is used, a tile of arcs at a time, once more in each
-gradient. No autograd here: `weft.parallel.messages` calls both directions.
+Nothing of arcs × width is made: z is computed where it is used, a tile of arcs at a time. Gradients of scores
+and of rectified sums need the signs of z alone, a bit each; those that fit into the size of a row operand are
+kept from forward to backward (`Signs`), z of the others is made once more, some rows at a time. No autograd here:
+`weft.parallel.messages` and `weft.parallel.attend` call both directions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -82,6 +84,39 @@ class Channels:
             yield some, i, j, z
 
 
+@dataclass(frozen=True)
+class Signs:
+    """Which columns of z are positive, a bit each, of the arcs of rows begin … end − 1 of A.
+
+    bits    [arcs of these rows, bytes an arc], as the C++ kernels lay them
+    """
+
+    bits: Tensor
+    begin: int
+    end: int
+
+    @classmethod
+    def room(cls, a: CSR, ch: Channels, first: int, dim: int, begin: int = 0, share: int = 1) -> Signs | None:
+        """Uninitialised memory for as many rows from `begin` on as fit into [rows, w] numbers / share.
+
+        None where the C++ kernels do not take the operands: torch's make z again instead.
+        """
+        if not ch.served(a):
+            return None
+        width, rows = ch.width, a.shape[0]
+        stride = native.kernel("sign_bytes", ch.column, a.indices)(width, first, max(dim, 1))
+        most = rows * width * ch.column.element_size() // share // max(stride, 1)
+        past = int(a.indptr[begin]) + most
+        end = int(torch.searchsorted(a.indptr, past, right=True)) - 1
+        end = min(max(end, begin + 1), rows)
+        arcs = int(a.indptr[end] - a.indptr[begin]) if rows else 0
+        return cls(torch.empty(arcs, stride, dtype=torch.uint8), begin, end)
+
+    def native(self, a: CSR) -> tuple[int, int, int]:
+        """(address, first arc, end) for a kernel."""
+        return native.address(self.bits), int(a.indptr[self.begin]), int(a.indptr[self.end])
+
+
 def _walk(a: CSR, side: str) -> tuple[CSR, Tensor | None, bool]:
     """The matrix that a gradient of this side walks over, and where its arcs stand in A."""
     return (a, None, False) if side == "row" else (a.T, a.permutation, True)
@@ -93,11 +128,12 @@ def _leaky(z: Tensor, slope: float) -> Tensor:
 
 @metered("attend")
 def channel_scores(
-    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int
-) -> Tensor:
+    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int,
+    signs: Signs | None = None,
+) -> Tensor:  # fmt: skip
     """s[e,h] = Σ over the columns c of head h of mix[c] leaky(z[e,c]). → [arcs, heads].
 
-        mix [w];  column c belongs to head (first + c) // dim
+        mix [w];  column c belongs to head (first + c) // dim;  signs: written where given
 
     >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
     >>> channel_scores(a, Channels(torch.tensor([[1.0, -1.0]])), torch.ones(2), 0.5, 0, 2, 1)
@@ -105,10 +141,7 @@ def channel_scores(
     """
     if ch.served(a, mix):
         out = empty(a.arcs, heads, like=ch.column)
-        native.kernel("channel_scores", ch.column, a.indices)(
-            a.shape[0], *map(native.address, (a.indptr, a.indices)), ch.native(), native.address(mix), slope,
-            ch.width, first, max(dim, 1), heads, native.address(out), native.threads(a.arcs * ch.width),
-        )  # fmt: skip
+        _native_scores(a, ch, mix, slope, first, dim, heads, signs, (0, a.shape[0]), out)
         return out
     if ch.is_dry(a, mix):
         return dry.blank(a.arcs, heads, dtype=ch.column.dtype)
@@ -119,38 +152,84 @@ def channel_scores(
     return out
 
 
+def _native_scores(
+    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int, signs: Signs | None,
+    rows: tuple[int, int], out: Tensor | None,
+) -> None:  # fmt: skip
+    """Of these rows: scores where there is an `out` [arcs, heads], and signs where wanted."""
+    begin, end = rows
+    part = ch if ch.row is None else replace(ch, row=ch.row[begin:end])
+    native.kernel("channel_scores", ch.column, a.indices)(
+        end - begin, *map(native.address, (a.indptr[begin : end + 1], a.indices)), part.native(),
+        native.address(mix), slope, ch.width, first, max(dim, 1), heads,
+        *((0, 0, 0) if signs is None else signs.native(a)), native.address(out),
+        native.threads(a.arcs * ch.width),
+    )  # fmt: skip
+
+
 @metered("attend")
 def channel_scores_backward(
-    a: CSR, ch: Channels, ds: Tensor, mix: Tensor, slope: float, first: int, dim: int, side: str,
-    weights: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """(gradient of one side, dweight, dmix), the last two where `weights`; ds [arcs, heads] in A's order."""
-    m, permutation, transposed = _walk(a, side)
-    heads, width = ds.shape[1], ch.width
-    dweight = torch.zeros_like(ch.weight) if weights and ch.weight is not None else None
-    dmix = torch.zeros_like(mix) if weights else None
-    if ch.served(a, ds, mix):
-        dside = empty(m.shape[0], width, like=ch.column)
-        native.kernel("channel_scores_backward", ch.column, a.indices)(
-            m.shape[0], *map(native.address, (m.indptr, m.indices)), ch.native(permutation), transposed,
-            *map(native.address, (ds, mix)), slope, width, first, max(dim, 1), heads,
-            *map(native.address, (dside, dweight, dmix)), native.threads(a.arcs * width),
-        )  # fmt: skip
-        return dside, dweight, dmix
+    a: CSR, ch: Channels, ds: Tensor, mix: Tensor, slope: float, first: int, dim: int,
+    signs: Signs | None = None, into: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:  # fmt: skip
+    """(drow, dcolumn, dweight, dmix), given ds [arcs, heads] in A's order.
+
+        D[e,c] = ds[e,h] (1 where z > 0, else slope)
+        drow[i] = mix ∘ Σ_e D      dcolumn[j] = mix ∘ Σ_e D      dweight = mix ∘ fᵀ D      dmix = Σ_e D ∘ z
+
+    The last needs no z: it is Σ_i row ∘ Σ D + Σ_j column ∘ Σ D + Σ_t weight ∘ fᵀ D.
+
+        signs   those kept from `channel_scores`; z of other rows is made again
+        into    dcolumn is added to it and is it
+    """
+    rows, width = a.shape[0], ch.width
+    dweight = None if ch.weight is None else torch.zeros_like(ch.weight)
+    dmix = torch.zeros_like(mix)
+    if ch.served(a, ds, mix, into):
+        drow = empty(rows, width, like=ch.column)
+        dcolumn = empty(a.shape[1], width, like=ch.column) if into is None else into
+        threads, t = native.threads(a.arcs * width), a.T
+        fresh = Signs.room(a, ch, first, dim) if signs is None else signs
+        assert fresh is not None
+        kernel = native.kernel("channel_scores_backward", ch.column, a.indices)
+        more = (*map(native.address, (ds, mix)), slope, width, first, max(dim, 1), ds.shape[1])
+        add, here, kept = into is not None, fresh, signs is not None
+        while True:
+            begin, end = here.begin, here.end
+            if not kept:
+                _native_scores(a, ch, mix, slope, first, dim, ds.shape[1], here, (begin, end), None)
+            kernel(
+                t.shape[0], *map(native.address, (t.indptr, t.indices)), ch.native(a.permutation), begin, end,
+                *here.native(a), *more, native.address(dcolumn), add, 0, native.address(dmix), threads,
+            )  # fmt: skip
+            part = ch if ch.row is None else replace(ch, row=ch.row[begin:end])
+            kernel(
+                end - begin, *map(native.address, (a.indptr[begin : end + 1], a.indices)), part.native(), 0, 0,
+                *here.native(a), *more, native.address(drow[begin:end]), False,
+                *map(native.address, (dweight, dmix)), threads,
+            )  # fmt: skip
+            if end >= rows:
+                return drow, dcolumn, dweight, dmix
+            found = Signs.room(a, ch, first, dim, end)
+            assert found is not None
+            here, add, kept = found, True, False
     if ch.is_dry(a, ds, mix):
-        return dry.blank(m.shape[0], width, dtype=ch.column.dtype), dweight, dmix
-    dside = ch.column.new_zeros(m.shape[0], width)
+        dtype = ch.column.dtype
+        dcolumn = dry.blank(a.shape[1], width, dtype=dtype) if into is None else dry.written(into)
+        return dry.blank(rows, width, dtype=dtype), dcolumn, dweight, dmix
+    drow = ch.column.new_zeros(rows, width)
+    dcolumn = ch.column.new_zeros(a.shape[1], width) if into is None else into
     head = head_of(width, first, dim, mix.device)
     for some, i, j, z in ch.tiles(a):
         d = ds[some][:, head]
         dz = d * mix
         dz = torch.where(z > 0, dz, dz * slope)
-        dside.index_add_(0, j if transposed else i, dz)
+        drow.index_add_(0, i, dz)
+        dcolumn.index_add_(0, j, dz)
         if dweight is not None and ch.features is not None:
             dweight += ch.features[some].T @ dz
-        if dmix is not None:
-            dmix += (d * _leaky(z, slope)).sum(0)
-    return dside, dweight, dmix
+        dmix += (d * _leaky(z, slope)).sum(0)
+    return drow, dcolumn, dweight, dmix
 
 
 @metered("spmm")
