@@ -4,6 +4,8 @@
 //
 // f W is never stored for all arcs: a tile of it is made where it is used, in memory that stays in the cache.
 #pragma once
+#include <limits>
+
 #include "attention.h"
 #include "signs.h"
 
@@ -178,6 +180,86 @@ inline void z_block(const Strips& strips, const V* const* near, const V* const* 
   }
 }
 
+// The signs of a group's z, of those of its arcs that are among the `marked` first.
+template <class V, int N>
+inline void mark(const Vec<V> (&z)[kGroup][N], uint8_t* marks, int64_t marked, int64_t e, int64_t v, int64_t stride) {
+  if (e + kGroup <= marked) {
+    for (int k = 0; k < kGroup; ++k)
+      for (int q = 0; q < N; ++q) store_signs<V>(marks + (e + k) * stride, v + q, z[k][q]);
+  } else {
+    for (int k = 0; e + k < marked; ++k)
+      for (int q = 0; q < N; ++q) store_signs<V>(marks + (e + k) * stride, v + q, z[k][q]);
+  }
+}
+
+// y[i] = Σ_e max(z, 0), row by row.
+template <class V, class I>
+struct ReluRows {
+  const Csr<V, I>& a;
+  const Channels<V>& ch;
+  const Strips strips;
+  const int64_t width, arcs, stride;
+  std::vector<V> weight, nothing, never, blank;  // W strip by strip; rows of 0 and of the least number; features of 0
+
+  ReluRows(const Csr<V, I>& a, const Channels<V>& ch, int64_t width)
+      : a(a), ch(ch), strips(width, 0, width > 0 ? width : 1, kLanes<V>), width(width), arcs(a.rows ? a.indptr[a.rows] : 0),
+        stride(sign_stride<V>(strips.vectors())), weight(size_t(ch.inner * strips.padded())), nothing(size_t(width), V(0)),
+        never(size_t(width), std::numeric_limits<V>::lowest()), blank(size_t(ch.inner), V(0)) {
+    for (int64_t t = 0; t < ch.inner; ++t) strips.lay(ch.weight + t * width, weight.data() + t * strips.padded());
+  }
+
+  // out may be null: signs alone.
+  void of(int64_t i, const Signs& signs, V* out, bool accumulate) const {
+    if (out && !accumulate) std::memset(out, 0, size_t(width) * sizeof(V));
+    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
+    PanelOf<V> p;
+    for (int64_t t = 0; t < count; t += kPanel) {
+      const int64_t n = count - t < kPanel ? count - t : kPanel, here = from + t;
+      const int64_t marked = signs.at && here < signs.end ? (signs.end - here < n ? signs.end - here : n) : 0;
+      uint8_t* marks = marked ? signs.at + (here - signs.begin) * stride : nullptr;
+      for (int64_t e = 0; e < n; ++e) {
+        p.near[e] = ch.row ? ch.row + i * width : nothing.data();
+        p.far[e] = ch.column + int64_t(a.indices[here + e]) * width;
+        p.f[e] = ch.inner ? ch.features + (here + e) * ch.inner : nullptr;
+      }
+      // What fills the last group is below 0 in every column, so that it adds nothing.
+      for (int64_t e = n; e % kGroup; ++e) p.near[e] = nothing.data(), p.far[e] = never.data(), p.f[e] = blank.data();
+      if (strips.whole) all<true>(p, here, n, marks, marked, out);
+      else all<false>(p, here, n, marks, marked, out);
+    }
+  }
+
+ private:
+  template <bool Whole>
+  void all(const PanelOf<V>& p, int64_t from, int64_t n, uint8_t* marks, int64_t marked, V* out) const {
+    int64_t v = 0;
+    for (; v + 2 <= strips.vectors(); v += 2) some<2, Whole>(p, from, n, v, marks, marked, out);
+    if (v < strips.vectors()) some<1, Whole>(p, from, n, v, marks, marked, out);
+  }
+
+  template <int N, bool Whole>
+  void some(const PanelOf<V>& p, int64_t from, int64_t n, int64_t v, uint8_t* marks, int64_t marked, V* out) const {
+    constexpr int L = kLanes<V>;
+    const int64_t ahead = arcs - from - kPanel;
+    Vec<V> sum[N] = {};
+    for (int64_t e = 0; e < n; e += kGroup) {
+      for (int64_t k = e; k < e + kGroup && k < n && k < ahead; ++k)
+        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L);
+      Vec<V> z[kGroup][N];
+      z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
+      mark<V, N>(z, marks, marked, e, v, stride);
+      for (int k = 0; k < kGroup; ++k)
+        for (int q = 0; q < N; ++q) sum[q] += z[k][q] > V(0) ? z[k][q] : Vec<V>{};
+    }
+    if (!out) return;
+    for (int q = 0; q < N; ++q) {
+      const Strip& s = strips[v + q];
+      sum[q] += load_strip<V, Whole>(strips, out, v + q);
+      std::memcpy(out + s.column, &sum[q], size_t(Whole ? L : s.count) * sizeof(V));
+    }
+  }
+};
+
 // Scores of arcs by channel, a panel of them at a time: s[e,h] = Σ over the strips of head h of mix leaky(z).
 template <class V, class I>
 struct ScorePanels {
@@ -251,13 +333,7 @@ struct ScorePanels {
         __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
-      if (e + kGroup <= marks.arcs) {
-        for (int k = 0; k < kGroup; ++k)
-          for (int q = 0; q < N; ++q) store_signs<V>(marks.at + (e + k) * stride, v + q, z[k][q]);
-      } else {
-        for (int k = 0; e + k < marks.arcs; ++k)
-          for (int q = 0; q < N; ++q) store_signs<V>(marks.at + (e + k) * stride, v + q, z[k][q]);
-      }
+      mark<V, N>(z, marks.at, marks.arcs, e, v, stride);
       for (int k = 0; k < kGroup; ++k) {
         V* at = parts + ((e + k) * heads + head) * L;
         Vec<V> sum = load<Vec<V>>(at);

@@ -113,13 +113,19 @@ struct Kernels {
   void (*channel_scores_backward)(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* ds,
                                   const V* mix, V slope, int64_t width, int64_t first, int64_t dim, int64_t heads,
                                   V* side, bool add, V* dweight, V* dmix, int threads);
-  // y[i] (+)= Σ_e max(z, 0) (kind 0), or Σ_e σ(z) ∘ (x[j] + f[e] value_weight) (kind 1).
-  void (*channel_sum)(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
-                      bool accumulate, int threads);
+  // y[i] (+)= Σ_e max(z, 0), y may be null; and the signs of z, where wanted.
+  void (*channel_relu)(Csr<V, I> a, Channels<V> ch, int64_t width, Signs signs, V* y, bool accumulate, int threads);
+  // Walks as of channel_scores_backward, with D[e] = g[row of e] where z > 0, else 0: side[r] (+)= Σ_e D[e], may be
+  // null; dweight += fᵀ D.
+  void (*channel_relu_backward)(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* g,
+                                int64_t width, V* side, bool add, V* dweight, int threads);
+  // y[i] (+)= Σ_e σ(z) ∘ (x[j] + f[e] value_weight).
+  void (*channel_gate)(Csr<V, I> a, Channels<V> ch, const V* x, const V* value_weight, int64_t width, V* y,
+                       bool accumulate, int threads);
   // Its gradients, in a walk over A (dfixed: of the row side) or its transpose (of the column side, dx of x).
-  void (*channel_sum_backward)(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
-                               const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
-                               int threads);
+  void (*channel_gate_backward)(Csr<V, I> m, Channels<V> ch, bool transposed, const V* g, const V* x,
+                                const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
+                                int threads);
   // Σ z, Σ z², max z, min z over the arcs of a row, and whose z those were (-1: no arcs, then 0).
   void (*channel_stats)(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* squares, V* most, V* least, I* arg_most,
                         I* arg_least, int threads);

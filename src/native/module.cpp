@@ -196,21 +196,37 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
               at<const V>(ds), at<const V>(mix), V(slope), width, first, dim, heads, at<V>(side), add, at<V>(dweight),
               at<V>(dmix), threads);
         });
-  m.def(("channel_sum_" + suffix).c_str(),
-        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, Address x, Address value_weight,
+  m.def(("channel_relu_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t width, Address signs,
+            int64_t signs_begin, int64_t signs_end, Address y, bool accumulate, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_relu(csr(rows, indptr, indices, 0), ch.template as<V>(), width,
+                                       {at<uint8_t>(signs), signs_begin, signs_end}, at<V>(y), accumulate, threads);
+        });
+  m.def(("channel_relu_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t begin, int64_t end, Address signs,
+            int64_t signs_begin, int64_t signs_end, Address g, int64_t width, Address side, bool add, Address dweight,
+            int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_relu_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), begin, end,
+                                                {at<uint8_t>(signs), signs_begin, signs_end}, at<const V>(g), width,
+                                                at<V>(side), add, at<V>(dweight), threads);
+        });
+  m.def(("channel_gate_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, Address x, Address value_weight,
             int64_t width, Address y, bool accumulate, int threads) {
           gil_scoped_release free;
-          kernels<V, I>().channel_sum(csr(rows, indptr, indices, 0), ch.template as<V>(), kind, at<const V>(x),
-                                      at<const V>(value_weight), width, at<V>(y), accumulate, threads);
+          kernels<V, I>().channel_gate(csr(rows, indptr, indices, 0), ch.template as<V>(), at<const V>(x),
+                                       at<const V>(value_weight), width, at<V>(y), accumulate, threads);
         });
-  m.def(("channel_sum_backward_" + suffix).c_str(),
-        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, bool transposed, Address g,
-            Address x, Address value_weight, int64_t width, Address dfixed, Address dx, Address dweight,
-            Address dvalue_weight, int threads) {
+  m.def(("channel_gate_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, bool transposed, Address g, Address x,
+            Address value_weight, int64_t width, Address dfixed, Address dx, Address dweight, Address dvalue_weight,
+            int threads) {
           gil_scoped_release free;
-          kernels<V, I>().channel_sum_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), kind, transposed,
-                                               at<const V>(g), at<const V>(x), at<const V>(value_weight), width,
-                                               at<V>(dfixed), at<V>(dx), at<V>(dweight), at<V>(dvalue_weight), threads);
+          kernels<V, I>().channel_gate_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), transposed,
+                                                at<const V>(g), at<const V>(x), at<const V>(value_weight), width,
+                                                at<V>(dfixed), at<V>(dx), at<V>(dweight), at<V>(dvalue_weight), threads);
         });
   m.def(("channel_stats_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t width, Address sum, Address squares,

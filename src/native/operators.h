@@ -40,12 +40,16 @@ void channel_scores_backward(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t
                              const V* mix, V slope, int64_t width, int64_t first, int64_t dim, int64_t heads, V* side,
                              bool add, V* dweight, V* dmix, int threads);
 template <class V, class I>
-void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
-                 bool accumulate, int threads);
+void channel_relu(Csr<V, I> a, Channels<V> ch, int64_t width, Signs signs, V* y, bool accumulate, int threads);
 template <class V, class I>
-void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
-                          const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
-                          int threads);
+void channel_relu_backward(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* g, int64_t width,
+                           V* side, bool add, V* dweight, int threads);
+template <class V, class I>
+void channel_gate(Csr<V, I> a, Channels<V> ch, const V* x, const V* value_weight, int64_t width, V* y, bool accumulate,
+                  int threads);
+template <class V, class I>
+void channel_gate_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V* g, const V* x, const V* value_weight,
+                           int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight, int threads);
 template <class V, class I>
 void channel_stats(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* squares, V* most, V* least, I* arg_most,
                    I* arg_least, int threads);
