@@ -101,7 +101,7 @@ def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict
 
 
 def batches_over_arcs(comm: Communicator, source: Any) -> list[float]:
-    """For each model that reads arcs, two epochs of batches: the largest difference to one rank's; words checked."""
+    """For each model that reads arcs, two epochs of batches: the difference to one rank's; words checked."""
     torch.set_num_threads(1)
     source = open_store(source, verify=False) if isinstance(source, str) else source
     found = []

@@ -17,7 +17,7 @@ from ..graph import load, write_store
 CONTENDERS = ("weft", "pyg-csr", "pyg-edges")
 """weft; PyG's layers on a torch CSR adjacency; PyG's layers on `edge_index`."""
 MODELS = ("gcn", "sage", "gat", "gat+arcs", "gatv2", "transformer", "gine", "resgated", "pna", "rgcn")
-"""Models that both have; arc features and kinds are those that the graph brings. GAT reads none unless told: gat+arcs."""
+"""Models that both have, with the arc features and kinds of the graph; GAT reads them as gat+arcs."""
 _CSR = ("gcn", "sage")
 """Those whose layer in PyG takes a CSR matrix; the others want `edge_index`."""
 
@@ -54,12 +54,12 @@ def stored(graph: str, folder: str, models: list[str]) -> Path:
 
 
 def bench_epoch(
-    graph: str, models: list[str], layers: int, hidden: int, heads: int, dropout: float, threads: int, epochs: int,
-    rounds: int, against: list[str],
+    graph: str, models: list[str], layers: int, hidden: int, heads: int, dropout: float, threads: int,
+    epochs: int, rounds: int, against: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Median seconds of an epoch and peak memory per model and contender, all in turn.
 
-    `ratio` is to weft's epoch of the same model, `to_first` that of weft's epoch to weft's of the first model.
+    `ratio` is to weft's epoch of the same model, `to_first` of weft's epoch to weft's of the first model.
     """
     check_contenders(models, against)
     names = [(model, contender) for model in models for contender in ("weft", *against)]

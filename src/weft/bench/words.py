@@ -19,8 +19,8 @@ weft's epoch is a steady one: the first layer's A·X is kept, so that L-1 layers
 back; the sum of the gradients and the loss are in it.
 
 Attention is shown for a-stationary alone, whose paper it is: what the dry run foretells, which tests and
-every run hold against the ledger, beside 2L (nk/√P + k²). Where the graph's arcs carry features or kinds, so are
-the models that read them: what arcs carry never moves, so their words are of the same order.
+every run hold against the ledger, beside 2L (nk/√P + k²). Where the graph's arcs carry features or kinds, the
+models that read them are shown too: what arcs carry never moves, so their words are of the same order.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def attention_words(
 ) -> list[dict[str, Any]]:
     """A row for every attention model and square number of ranks: words of an epoch, bound and their ratio.
 
-    A ratio that does not grow with P is what O(nk/√p + k²) says. `data` is what arcs carry: with "features" or
-    "type", the models that read them have rows too.
+    A ratio that does not grow with P is what O(nk/√p + k²) says. `data` is what arcs carry: with "features"
+    or "type", the models that read them have rows too.
 
     >>> rows = attention_words(10_000, [4, 64, 1024], width=16)
     >>> [round(row["ratio"], 1) for row in rows if row["model"] == "gat"]
@@ -212,7 +212,9 @@ def attention_words(
                 alike = (blocks.sizes[rank], *(tuple(sorted(side)) for line in (row, inner)
                                                for side in (line.need, line.give)))  # fmt: skip
                 if alike not in known:
-                    volume = foretell_rank(blocks, rank, width, row, inner, work=partial(_steady, model), data=data)
+                    volume = foretell_rank(
+                        blocks, rank, width, row, inner, work=partial(_steady, model), data=data
+                    )
                     known[alike] = sum(volume.words.values())
                 # Two words more than weights: whether somebody stops, and whether numbers are finite.
                 sums = sum(ledger.all_reduce(numbers, rank, p).words for numbers in (weights + 2, 1))

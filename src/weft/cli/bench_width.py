@@ -16,7 +16,7 @@ def run(arguments: Sequence[str]) -> int:
                     "Peak memory of training over the hidden layers' width, at one number of vertices\n"
                     "and several of arcs, and what of it grows with arcs × width.",
                     "  weft bench width --plot width.png\n"
-                    "  weft bench width --model gatv2 --scale 12 --widths 32,64 --against pyg-edges")  # fmt: skip
+                    "  weft bench width --model gatv2 --scale 12 --against pyg-edges")  # fmt: skip
     parser.add_argument(
         "--model", default="gat+arcs,gatv2,transformer,gine,resgated,pna", metavar="NAMES",
         help="as of bench epoch (gat+arcs,gatv2,transformer,gine,resgated,pna)",
@@ -45,7 +45,8 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.plot:
         check_drawable(parsed.plot)
     graphs = [
-        f"kronecker:scale={scale},degree={d},features=32,classes=40,arc_features={arc_features}" for d in degrees
+        f"kronecker:scale={scale},degree={d},features=32,classes=40,arc_features={arc_features}"
+        for d in degrees
     ]
     result = bench_width(graphs, parsed.model.split(","), layers, widths, threads, contenders(parsed.against))
     if parsed.plot:
@@ -70,7 +71,10 @@ def run(arguments: Sequence[str]) -> int:
         print(
             columns(
                 ["model", "contender", "bytes"],
-                [[r["model"], r["contender"], f"{r['bytes_per_arc_and_column']:.2f}"] for r in result["growth"]],
+                [
+                    [r["model"], r["contender"], f"{r['bytes_per_arc_and_column']:.2f}"]
+                    for r in result["growth"]
+                ],
                 left=2,
             )
         )

@@ -284,8 +284,8 @@ def attend_backward(
         ds     [arcs, heads], in A's order: of the sum row + column (+ bias), of the dot product, or of s
         extra  [arcs, heads] or None: what else the weights p are multiplied with
 
-    Where dot's keys are the values (column is x), dcolumn is added into dx, and both are the same tensor. Channel
-    scores are walked back as given ones; `channel_scores_backward` goes on from their ds.
+    Where dot's keys are the values (column is x), dcolumn is added into dx, and both are the same tensor.
+    Channel scores are walked back as given ones; `channel_scores_backward` goes on from their ds.
     """
     rows, width, heads = a.shape[0], x.shape[1], scores.heads
     if scores.kind == "channel":

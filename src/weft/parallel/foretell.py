@@ -133,11 +133,12 @@ def foretell(graph: Graph, blocks: Blocks, width: int, exchange: str = "sparse")
 
 def foretell_rank(
     blocks: Blocks, rank: int, width: int, row: Line, inner: Line, arcs: Sequence[int] = (),
-    work: Callable[[Operator, Tensor, Ledger], object] | None = None, data: Mapping[str, Tensor] | None = None,
+    work: Callable[[Operator, Tensor, Ledger], object] | None = None,
+    data: Mapping[str, Tensor] | None = None,
 ) -> Volume:  # fmt: skip
     """What `rank` receives in one propagation of `width` columns, forward and backward, or in `work`.
 
-    `work(A, h, books)` opens the ledger `books` around what counts; `data` is what arcs carry, as in `planned`.
+    `work(A, h, books)` opens the ledger `books` around what counts; `data` is that of `planned`.
 
     >>> from .grid import Grid
     >>> blocks = Blocks.even(12, Grid(4))
