@@ -107,10 +107,10 @@ def test_models_over_arcs_on_real_ranks_are_the_serial_run(tmp_path, ranks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_attention_on_real_ranks_is_the_serial_run(tmp_path, ranks):
+def test_attention_on_real_ranks_is_the_serial_run(mpi_ranks, tmp_path, ranks):
     path = str(write_store(small(nodes=PRIME), tmp_path / "g.weft"))
     names = ("a-stationary", "1d", "halo", "2d", "3d", "feature")
     ways = [(model, {"strategy": name}) for name in names for model in ("gat", "agnn", "va")]
-    differences = run_ranks(verify_attention, ranks, "mpi", path, ways)[0]
+    differences = mpi_ranks(verify_attention, ranks, path, ways)[0]
     assert len(differences) == len(ways)
     assert max(differences) < TOLERANCE["float64"], differences

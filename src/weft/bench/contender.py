@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from ..graph import Graph, open_store, to_pyg
 from ..nn.registry import MODELS, readers
+from ..pyg import accelerate
 from ..train import RunConfig, Trainer
 from ..train.trainer import peak_rss_bytes
 from .epoch import model_of
@@ -62,13 +63,15 @@ def _conv(name: str, graph: Graph, heads: int, last: int) -> Callable[[int, int,
     }[name]
 
 
-def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], object]:
-    """PyG at its best: normalisation cached, and the adjacency as CSR where asked."""
+def pyg_step(graph: Graph, task: dict[str, Any], csr: bool, fast: bool = False) -> Callable[[int], object]:
+    """PyG at its best: normalisation cached, and the adjacency as CSR where asked; or `fast`, by one line."""
     name, last = task["model"], task["layers"] - 1
     elu = MODELS[model_of(name)].activation == "elu"
     conv = _conv(name, graph, task["heads"], last)
     widths = [graph.num_features, *[task["hidden"]] * last, graph.num_classes]
     layers = torch.nn.ModuleList(conv(a, b, depth) for depth, (a, b) in enumerate(pairwise(widths)))
+    if fast:
+        accelerate(layers)
     data = to_pyg(graph)
     x, labels, train = data.x, data.y, data.train_mask
     arcs = data.edge_index
@@ -102,7 +105,11 @@ def main(task: dict[str, Any]) -> None:
         import torch_geometric.nn  # noqa: F401  so that its import counts as idle memory
     idle = peak_rss_bytes()
     graph = open_store(task["store"], verify=False).graph()
-    step = weft_step(graph, task) if name == "weft" else pyg_step(graph, task, csr=name == "pyg-csr")
+    step = (
+        weft_step(graph, task)
+        if name == "weft"
+        else pyg_step(graph, task, name == "pyg-csr", name == "accelerate")
+    )
     del graph
     seconds = []
     for epoch in range(1, task["epochs"] + 3):

@@ -14,8 +14,8 @@ from typing import Any
 from ..errors import UserError, unknown
 from ..graph import load, write_store
 
-CONTENDERS = ("weft", "pyg-csr", "pyg-edges")
-"""weft; PyG's layers on a torch CSR adjacency; PyG's layers on `edge_index`."""
+CONTENDERS = ("weft", "pyg-csr", "pyg-edges", "accelerate")
+"""weft; PyG's layers on a torch CSR adjacency; on `edge_index`; the last after `weft.accelerate(model)`."""
 MODELS = ("gcn", "sage", "gat", "gat+arcs", "gatv2", "transformer", "gine", "resgated", "pna", "rgcn")
 """Models that both have, with the arc features and kinds of the graph; GAT reads them as gat+arcs."""
 _CSR = ("gcn", "sage")

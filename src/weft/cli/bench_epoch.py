@@ -16,6 +16,7 @@ def run(arguments: Sequence[str]) -> int:
                     "Whole training epochs of weft and PyG, in turn, each in its own process.",
                     "  weft bench epoch --against pyg\n"
                     "  weft bench epoch --model sage --against pyg-csr --threads 1\n"
+                    "  weft bench epoch --model gat --against accelerate,pyg-edges\n"
                     f"  weft bench epoch {_GRAPH},arc_features=16 \\\n"
                     "      --model gat,gat+arcs,gatv2 --against none")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"with labels ({_GRAPH})")
@@ -34,7 +35,10 @@ def run(arguments: Sequence[str]) -> int:
     for name, text in numbers.items():
         parser.add_argument(f"--{name}", default=text.split("(")[1].rstrip(")"), metavar="N", help=text)
     parser.add_argument(
-        "--against", default="pyg", metavar="NAMES", help="pyg (both ways), pyg-csr, pyg-edges or none (pyg)"
+        "--against",
+        default="pyg",
+        metavar="NAMES",
+        help="pyg (both ways), pyg-csr, pyg-edges, accelerate or none (pyg)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)

@@ -39,7 +39,7 @@ class Shares:
         self.comm, self.blocks = comm, blocks
         self.owners = ByBlocks(blocks)
         self.own = self.owners.own(comm.rank)
-        self.space = Root(comm, self.own, blocks.order.numel(), "vertices")
+        self.space = Root(comm, self.own, blocks.order.numel(), "vertices", blocks)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
         """This rank's rows of what all vertices have."""

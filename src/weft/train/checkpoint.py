@@ -46,10 +46,11 @@ class Torn(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A rank's block of a global array, x[rows, columns]; its memory is a copy that nobody writes to.
+    """A rank's block of a global array, x[rows, columns].
 
         rows      vertices, [m] int64; (first, last) for a range; None: all of them
         columns   (first, last); None: all of them
+        live      whether the next update writes to its memory: then it is copied before
 
     >>> Piece("learned", np.zeros((2, 3)), (9, 3), np.array([4, 7])).shape
     (9, 3)
@@ -60,11 +61,12 @@ class Piece:
     shape: tuple[int, ...]
     rows: np.ndarray | tuple[int, int] | None = None
     columns: tuple[int, int] | None = None
+    live: bool = False
 
     @classmethod
-    def whole(cls, name: str, array: np.ndarray) -> Piece:
+    def whole(cls, name: str, array: np.ndarray, live: bool = False) -> Piece:
         """All of an array."""
-        return cls(name, array, array.shape)
+        return cls(name, array, array.shape, live=live)
 
 
 @dataclass(frozen=True)
@@ -339,7 +341,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         return {"facts": dict(_read_back(body["facts"])), "files": files, "blocks": blocks}
     except OSError as error:
         raise Torn(f"cannot read {file}: {error.strerror}.") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
         raise Torn(f"{file} makes no sense.") from None
