@@ -93,14 +93,14 @@ def test_models_over_arcs_on_grids_are_the_serial_run(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_models_over_arcs_on_real_ranks_are_the_serial_run(tmp_path, ranks):
+def test_models_over_arcs_on_real_ranks_are_the_serial_run(mpi_ranks, tmp_path, ranks):
     path = str(write_store(carrying(), tmp_path / "g.weft"))
     names = ("1d", "halo", "1.5d", "a-stationary", "2d", "3d", "feature")
     ways = [(model, {"strategy": name}) for name in names for model in OVER_ARCS]
-    differences = run_ranks(verify_attention, ranks, "mpi", path, ways)[0]
+    differences = mpi_ranks(verify_attention, ranks, path, ways)[0]
     assert len(differences) == len(ways)
     assert max(differences) < TOLERANCE["float64"], dict(zip(map(str, ways), differences, strict=True))
-    batches = run_ranks(batches_over_arcs, ranks, "mpi", path)[0]
+    batches = mpi_ranks(batches_over_arcs, ranks, path)[0]
     assert len(batches) == len(OVER_ARCS)
     assert max(batches) < TOLERANCE["float64"], batches
 
