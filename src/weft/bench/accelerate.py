@@ -38,10 +38,12 @@ def _conv(name: str, width: int) -> nn.Module:
     return conv
 
 
-def _step(run: Callable[[Tensor], Tensor], x: Tensor, weights: list[nn.Parameter]) -> Callable[[], object]:
+def _step(layer: nn.Module, x: Tensor, *graph: Any, last: bool = False) -> Callable[[], object]:
+    """Forward and back of one layer; weft's take A first (`last`: x), PyG's x."""
+
     def step() -> object:
-        out = run(x)
-        return torch.autograd.grad(out, [x, *weights], torch.ones_like(out), allow_unused=True)
+        out = layer(*graph, x) if last else layer(x, *graph)
+        return torch.autograd.grad(out, [x, *layer.parameters()], torch.ones_like(out), allow_unused=True)
 
     return step
 
@@ -61,13 +63,11 @@ def bench_accelerate(
         own, A = make(width), Operator.build(graph, single(), Grid(1), how)
         fast, plain = accelerate(_conv(name, width)), _conv(name, width)
         contenders = {
-            "weft": _step(lambda h, own=own, A=A: own(A, h), x, list(own.parameters())),
-            "accelerate": _step(lambda h, fast=fast: fast(h, data.edge_index), x, list(fast.parameters())),
+            "weft": _step(own, x, A, last=True),
+            "accelerate": _step(fast, x, data.edge_index),
         }
         if pyg:
-            contenders["pyg"] = _step(
-                lambda h, plain=plain: plain(h, data.edge_index), x, list(plain.parameters())
-            )
+            contenders["pyg"] = _step(plain, x, data.edge_index)
         seconds = interleaved(contenders, rounds)
         if set(explain(fast).values()) != {"weft"}:
             raise UserError(f"PyG's layer of {name} ran as PyG's own: {explain(fast)}.")
