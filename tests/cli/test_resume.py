@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from weft.graph import write_store
-from weft.train.checkpoint import checkpoints
+from weft.train.checkpoint import Checkpoint, checkpoints
 
 from ..train.graphs import small
 
@@ -195,6 +196,60 @@ def test_a_run_that_was_killed_predicts_with_what_its_last_good_checkpoint_has(w
     answer = weft("predict", "died", "--into", "none")
     assert (answer.status, answer.err.count("\n")) == (2, 1)
     assert "died has no weights yet: that run did not end. Go on with it: weft train --resume" in answer.err
+
+
+def test_a_checkpoint_of_a_later_version_is_one_line_and_nothing_is_lost(weft, died):
+    from weft.train.checkpoint import _sealed
+
+    manifest = checkpoints(Path(died))[0] / "manifest.json"
+    body = json.loads(manifest.read_text())
+    body.pop("checksum")
+    manifest.write_text(_sealed(body | {"format": 2}))
+    before = {path: path.read_bytes() for path in Path(died).rglob("*") if path.is_file()}
+    answer = weft("train", "--resume", died)
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert "000008.000000 has format 2; this weft reads up to 1. Upgrade weft." in answer.err
+    assert {path: path.read_bytes() for path in Path(died).rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of 400 kB."""
+    folder = Path("disk").resolve()
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=400k", "weft-test", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full_costs_the_checkpoints_that_had_no_room_alone(weft, small_disk, monkeypatch):
+    words = [*QUICK[:-2], "--hidden", "32", "--dtype", "float64"]
+    assert weft("train", *words, "--out", "whole").status == 0
+    run = small_disk / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("weft.train.run.prune", lambda run, keep: None)  # as if it had been killed at its end
+        answer = weft("train", *words, *EACH, "--out", str(run))
+    assert answer.status == 0
+    kept = checkpoints(run)
+    assert 2 <= len(kept) < 11
+    assert [line for line in answer.err.splitlines() if line.startswith("weft:")] == [
+        "weft: no checkpoint was written: No space left on device; training goes on, "
+        f"{kept[0]} is the last good one."
+    ]
+    for path in kept:
+        Checkpoint(path).verify()
+    assert not [path for path in run.rglob("*") if path.name.endswith((".part", ".tmp"))]
+    assert same_weights(str(run), "whole")
+    (run / "summary.json").unlink()
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    answer = weft("train", "--resume", str(run))
+    assert f"in epoch {int(kept[0].name[:6])}\n" in answer.out
+    assert same_weights(str(run), "whole")
+    assert losses(str(run)) == losses("whole")
 
 
 # Signals

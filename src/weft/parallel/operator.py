@@ -23,13 +23,14 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..kernels import CSR, Stream, dropout, gather_rows, norms
-from .attend import Attend, Attention, SelfAttend, check_attention
+from .attend import Attend, SelfAttend
 from .blocks import Blocks
 from .entries import Entries
 from .exchange import Exchange
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
 from .messages import ChannelStats, ChannelSum
+from .operands import Attention, check_attention
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
 from .source import Arcs, Source, read_normalised
 from .volume import Volume, counted
