@@ -127,8 +127,8 @@ def test_only_the_arrays_that_are_named_are_read(shared: tuple[Graph, Path], row
 
 def test_a_store_without_named_arrays_is_one_that_earlier_wefts_read(tmp_path: Path) -> None:
     def version(graph: Graph, name: str) -> int:
-        return module._PREAMBLE.unpack(
-            write_store(graph, tmp_path / name).read_bytes()[: module._PREAMBLE.size]
+        return module.PREAMBLE.unpack(
+            write_store(graph, tmp_path / name).read_bytes()[: module.PREAMBLE.size]
         )[1]
 
     assert version(full().replace(arc_data={}, vertex_data={}), "a.weft") == 1
@@ -261,11 +261,11 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
 def forged(path: Path, tmp_path: Path, change) -> Path:
     """A store whose header was changed and given a right checksum: what an attacker would write."""
     raw = path.read_bytes()
-    magic, version, _, offset, length = module._PREAMBLE.unpack(raw[: module._PREAMBLE.size])
+    magic, version, _, offset, length = module.PREAMBLE.unpack(raw[: module.PREAMBLE.size])
     header = json.loads(raw[offset : offset + length])
     header = change(header) or header
     text = json.dumps(header).encode()
-    start = module._PREAMBLE.pack(magic, version, zlib.crc32(text), offset, len(text))
+    start = module.PREAMBLE.pack(magic, version, zlib.crc32(text), offset, len(text))
     out = tmp_path / "forged.weft"
     out.write_bytes(start + raw[len(start) : offset] + text)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 
 import pytest
@@ -127,3 +128,19 @@ def test_what_a_schedule_refuses_is_named(settings, message):
     with pytest.raises(UserError) as caught:
         Schedule(optimiser(model(), options), options)
     assert str(caught.value).startswith(message)
+
+
+def test_weights_that_lie_in_another_order_take_the_same_step():
+    """torch's fused step reads memory as it lies: a transposed weight must not go through it."""
+    plain = model()
+    turned = copy.deepcopy(plain)
+    layer = turned.layers[0]
+    layer.weight = torch.nn.Parameter(layer.weight.detach().t().contiguous().t())
+    assert not layer.weight.is_contiguous()
+    for made in (plain, turned):
+        step = optimiser(made, TrainConfig())
+        assert bool(step.defaults["fused"]) == (made is plain)
+        for p in made.parameters():
+            p.grad = torch.arange(p.numel(), dtype=p.dtype).view(p.shape)
+        step.step()
+    torch.testing.assert_close(layer.weight, plain.layers[0].weight)

@@ -60,7 +60,8 @@ def on_ranks(
         return _join(config, comm, work, trains)
 
     grid = _grid(config, options.ranks)
-    graph = load_graph(config, trains)
+    ready = ready_store(config) if options.ranks > 1 and options.engine != "threads" else None
+    graph = ready or load_graph(config, trains)
     if trains:
         check_task(graph, config)
     check_assignment(graph.num_nodes, grid, options)
@@ -77,7 +78,7 @@ def on_ranks(
         settings = Path(folder) / "run.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
         path = _stored(graph, config, Path(folder))
-        del graph
+        del graph, ready
         argv = ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
         return launch(
             argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds,
@@ -86,7 +87,7 @@ def on_ranks(
 
 
 def _on_hosts(
-    command: Sequence[str], config: RunConfig, graph: Graph, flags: Sequence[str], trains: bool
+    command: Sequence[str], config: RunConfig, graph: Graph | Store, flags: Sequence[str], trains: bool
 ) -> int:
     """Ranks on several hosts, and on fewer where one is gone; all see the present folder."""
     from ..comm.hosts import launch_on_hosts
@@ -131,9 +132,28 @@ def fit_to(config: RunConfig, ranks: int) -> RunConfig:
     return out
 
 
+def ready_store(config: RunConfig) -> Store | None:
+    """The user's own store where ranks can read it as it is: it brings its split and checks its chunks.
+
+    Nothing but its header is read. None: somebody must load the graph first.
+    """
+    from ..graph import open_store
+    from ..graph.loading import locate
+    from ..train.tasks import TASKS
+
+    found = locate(config.data.graph, config.data.data or None)
+    if found is None or found[0].suffix != ".weft" or not TASKS[config.train.task].by_header:
+        return None
+    arc_columns(config.data.arc_columns)
+    store = open_store(found[0], verify=False)
+    brings = "test_pairs" if config.train.task == "link" else "train_mask"
+    return store if store.checks_itself and store.has(brings) and not config.data.arc_columns else None
+
+
 def load_graph(config: RunConfig, trains: bool = True) -> Graph:
     """The graph that the config names, split, or links held out, where it brings no split."""
     from ..graph import hold_out, load, split
+    from ..train.tasks import TASKS
 
     graph = load(config.data.graph, config.data.data or None, arc_columns(config.data.arc_columns))
     if config.train.task == "link":
@@ -141,7 +161,7 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
         if graph.val_pairs is not None or graph.test_pairs is not None or not holds:
             return graph
         return hold_out(graph, config.link.hold_val, config.link.hold_test, config.train.seed)
-    if graph.labels is None or graph.train_mask is not None:
+    if graph.labels is None or graph.train_mask is not None or not TASKS[config.train.task].splits:
         return graph
     shares = (config.data.train_share, config.data.val_share)
     train, val = (int(share) if share >= 1 and share.is_integer() else share for share in shares)
@@ -166,10 +186,12 @@ def _grid(config: RunConfig, ranks: int) -> Grid:
     return grid
 
 
-def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:
+def _stored(graph: Graph | Store, config: RunConfig, folder: Path) -> Path:
     """The store that ranks read: the user's own where it is one and brings its split."""
-    from ..graph import open_store, write_store
+    from ..graph import Store, open_store, write_store
 
+    if isinstance(graph, Store):
+        return graph.path.resolve()
     named = Path(config.data.graph)
     brings = "test_pairs" if config.train.task == "link" else "train_mask"
     if named.suffix == ".weft" and open_store(named, verify=False).has(brings):
@@ -188,7 +210,7 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
         told = {"path": "", "error": ""}
         if comm.rank == 0:
             try:
-                graph = load_graph(config, trains)
+                graph = ready_store(config) or load_graph(config, trains)
                 if trains:
                     check_task(graph, config)
                 told["path"] = str(_stored(graph, config, Path(folder)))

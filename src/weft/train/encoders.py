@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Graph, Store
 from ..graph.guard import machine_bytes
@@ -50,6 +49,7 @@ from ..nn import Model, Noise
 from ..parallel import ByBlocks, Columns, Fetch, Operator, Owners, Rows, Volume, counted, redistribute
 from ..parallel.propagate import Wrap
 from .config import RunConfig
+from .placed import Placed, cut_names, sliced
 from .task import Step, Task
 
 FEEDS = ("pull", "push-pull")
@@ -76,40 +76,6 @@ class Passed:
 
 
 Update = Callable[[Passed], None]
-
-
-@dataclass
-class Placed:
-    """Where the weights lie that an encoder trains.
-
-    cut      parameters that are cut by rows among the ranks of `group`, by name
-    twins    the ranks that have the same part of them
-    """
-
-    comm: Communicator
-    columns: Columns | None = None
-    cut: tuple[str, ...] = ()
-    group: Communicator | None = None
-    twins: Communicator | None = None
-
-    @property
-    def copies(self) -> int:
-        """How many ranks have the same part of what is cut."""
-        return 1 if self.twins is None else self.twins.size
-
-    def dry(self, wrap: Wrap) -> Placed:
-        group = None if self.group is None else wrap(self.group)
-        columns = self.columns
-        if columns is not None and group is not None:
-            columns = Columns(Rows(wrap(columns.rows.comm), columns.rows.blocks), group, columns.width)
-        twins = None if self.twins is None else wrap(self.twins)
-        return Placed(wrap(self.comm), columns, self.cut, group, twins)
-
-    def whole(self, name: str, own: Tensor) -> Tensor:
-        """A weight or gradient as a whole, from everybody's rows where it is cut."""
-        if self.columns is None or self.group is None or name not in self.cut:
-            return own
-        return self.group.all_gather(own.contiguous(), self.columns.sizes, phase="collect")
 
 
 class Encoder(ABC):
@@ -241,7 +207,7 @@ class Sampled(Encoder):
         self.owners = ByBlocks(layout.blocks)
         self.said: list[str] = []
         reads, dtype = reads_of(model), features.given.dtype
-        fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts))
+        fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts), config.model.layers)
         # Arcs: all of them here, or some parts. Learned features change, so nobody holds copies of them.
         budget = parse_bytes(options.memory_budget) if options.memory_budget else None
         numbers = max(features.now().numel(), source.num_nodes * -(-features.width // comm.size))
@@ -523,21 +489,6 @@ class Sampled(Encoder):
 def blank_model(model: Model) -> Model:
     """The same model without numbers."""
     return copy.deepcopy(model).to("meta")
-
-
-def cut_names(model: Model) -> tuple[str, ...]:
-    """The parameters that are cut with the features, by name."""
-    return tuple(f"layers.0.{name}" for name in getattr(model.layers[0], "cut", ()))
-
-
-def sliced(model: Model, begin: int, end: int) -> Model:
-    """A copy with rows begin … end − 1 of the parameters that are cut."""
-    out = copy.deepcopy(model)
-    layer = out.layers[0]
-    for name in getattr(layer, "cut", ()):
-        whole: Tensor = getattr(layer, name)
-        setattr(layer, name, nn.Parameter(whole.detach()[begin:end].clone()))
-    return out
 
 
 def first_learned(ids: Tensor, n: int, width: int, seed: int, dtype: torch.dtype) -> nn.Parameter:

@@ -17,20 +17,29 @@ from ..errors import UserError
 from ..graph import Graph, Store
 from ..graph.graph import check_pairs
 from ..graph.guard import about
+from ..graph.normalise import rows_to_one
 from ..graph.readers.columns import read_columns
 from ..graph.readers.files import PARSING, map_array, read_bytes
+from ..kernels.sampling import ALL
+from ..minibatch import Sampler, Topology, reads_of
+from ..minibatch.layerwise import fill, infer
 from ..nn import Model, build
 from ..nn.registry import check_model, model_widths
-from ..parallel import Rows
+from ..parallel import ByBlocks, Grid, Rows
+from ..parallel.assign import assign
 from ..parallel.blocks import even_sizes, starts
+from ..parallel.source import read_vertices
 from .checkpoint import Checkpoint, Torn, checkpoints
 from .config import RunConfig, load_toml
 from .gradients import finite
 from .links import Links, embedding_width
 from .rows import read_rows, write_rows
 from .state import EMBEDDINGS
-from .tasks import check_task_options
-from .trainer import Trainer
+from .tasks import TASKS, check_task_options
+from .trainer import Trainer, settled_norm
+
+_ROWS = 1 << 16
+"""Rows of features that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -163,29 +172,68 @@ def check_fit(run: SavedRun, source: Graph | Store) -> None:
         restore(run, source.num_features)
 
 
-def predict(source: Graph | Store, run: SavedRun, comm: Communicator, out: Path) -> list[Path]:
+def predict(
+    source: Graph | Store, run: SavedRun, comm: Communicator, out: Path, memory: int = 0
+) -> list[Path]:
     """Write `embeddings.npy` [n, hidden] and the task's predictions by vertex; every rank its own rows.
 
     Of classes these are `classes.npy`. Where the graph came with vertex ids of its own, `ids.npy` has the id
-    of every row.
+    of every row. With `memory`, layer by layer: rows lie on disk, and a step takes at most so many bytes.
     """
     model = restore(run, source.num_features)
+    if memory:
+        return _layer_by_layer(source, run, model, comm, out, memory)
     trainer = Trainer(source, run.config, comm, judged=False, model=model)
     layout = trainer.A.layout
     model.eval()
     with torch.no_grad():
         embedding, logits = model.embed(trainer.A, trainer.x)
     predicted = trainer.task.predictions(logits, source, layout)
-    return _write(source, trainer, {"embeddings.npy": embedding, **predicted}, out)
+    return _write(source, layout, {"embeddings.npy": embedding, **predicted}, out)
 
 
-def _write(source: Graph | Store, trainer: Trainer, files: dict[str, Tensor], out: Path) -> list[Path]:
+def _layer_by_layer(
+    source: Graph | Store, run: SavedRun, model: Model, comm: Communicator, out: Path, memory: int
+) -> list[Path]:
+    """The same rows, some vertices at a time (`weft.minibatch.layerwise`)."""
+    config, dtype = run.config, getattr(torch, run.config.train.dtype)
+    blocks = assign(source, Grid(comm.size), config.parallel, config.train.seed, comm)
+    layout = Rows(comm, blocks)
+    parts = None if comm.size == 1 else [comm.rank]
+    arcs = Topology.read(source, reads_of(model), comm, blocks, parts, dtype)
+    owners = ByBlocks(blocks)
+
+    def read(piece: slice) -> Tensor:
+        found = read_vertices(source, layout.ids[piece], "features")
+        assert found is not None
+        return found
+
+    count, width = layout.ids.numel(), source.num_features
+    raw = fill(count, width, dtype, read)
+    pieces = (raw.rows[begin : begin + _ROWS] for begin in range(0, count, _ROWS))
+    if settled_norm(pieces, config.data.feature_norm, comm) == "row":
+        raw = fill(count, width, dtype, lambda piece: rows_to_one(read(piece).to(dtype)))
+    raw.rest()
+    task = TASKS[config.train.task].make(config)
+    embedding, result = infer(
+        model,
+        raw,
+        lambda hops: Sampler(arcs, [ALL] * hops, 0, owners=owners, comm=comm),
+        owners,
+        comm,
+        memory,
+    )
+    predicted = task.predictions(result.rows, source, layout)
+    return _write(source, layout, {"embeddings.npy": embedding.rows, **predicted}, out)
+
+
+def _write(source: Graph | Store, layout: Rows, files: dict[str, Tensor], out: Path) -> list[Path]:
     """Everybody's rows into one file each, and the vertices' own ids where the graph brought some."""
-    ids = trainer.A.layout.read(source, "ids")
+    ids = layout.read(source, "ids")
     if ids is not None:
         files["ids.npy"] = ids
     for name, rows in files.items():
-        write_rows(out / name, rows, trainer.A.layout)
+        write_rows(out / name, rows, layout)
     return [out / name for name in files]
 
 
@@ -228,7 +276,7 @@ def predict_links(trainer: Trainer, source: Graph | Store, wanted: Tensor | None
     """
     comm, task = trainer.comm, trainer.task
     assert isinstance(task, Links)
-    written = _write(source, trainer, {"embeddings.npy": trainer.embed()}, out)
+    written = _write(source, trainer.A.layout, {"embeddings.npy": trainer.embed()}, out)
     if wanted is not None:
         sizes = even_sizes(len(wanted), comm.size)
         first = starts(sizes)[comm.rank]
