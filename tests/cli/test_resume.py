@@ -403,6 +403,47 @@ def test_under_plain_mpirun_a_folder_that_cannot_be_made_is_one_line_and_no_hang
     assert not list(memory.glob("weft-*"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ctrl-c", "a rank is killed"])
+def test_under_plain_mpirun_what_was_learned_is_kept_and_nothing_is_left_behind(weft, how):
+    from weft.comm.launch import _mpi_environment, find_mpirun
+
+    memory = Path("memory").resolve()
+    memory.mkdir()
+    patient = ["--prtemca", "odls_base_sigkill_timeout", "60"]
+    words = ["sbm:nodes=300,features=5", "--epochs", "1000000", "--checkpoint-every", "5", "--out", "run"]
+    process = subprocess.Popen(
+        [str(find_mpirun()), "-n", "2", "--host", "localhost:2", *patient, sys.executable, "-m", "weft",
+         "train", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | _mpi_environment(memory) | {"TMPDIR": str(memory), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        trained_for(process, "run", 8)
+        assert list(memory.glob("weft-*/graph.weft"))
+        if how == "ctrl-c":
+            process.send_signal(signal.SIGINT)
+        else:
+            found = subprocess.run(
+                ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+            ).stdout.split()
+            os.kill(int(found[-1]), signal.SIGKILL)
+        process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode
+    deadline = time.monotonic() + 60
+    while list(memory.glob("weft-*")):
+        assert time.monotonic() < deadline, list(memory.rglob("*"))
+        time.sleep(0.01)  # between two looks
+    assert (how != "ctrl-c") or weights("run")
+    epochs = len(losses("run"))
+    answer = weft("train", "--resume", "run", "--ranks", "1", "--epochs", str(epochs + 3))
+    assert answer.status == 0, answer.err
+    assert len(losses("run")) == epochs + 3
+
+
 def test_where_the_launcher_is_killed_no_store_is_left_behind():
     Path("private").mkdir()
     words = ["sbm:nodes=300,features=5", "--epochs", "1000000", "--ranks", "2", "--engine", "torch"]
