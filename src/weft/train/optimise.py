@@ -75,12 +75,13 @@ def _try(config: TrainConfig, dtype: torch.dtype) -> None:
     def make() -> torch.optim.Optimizer:
         return _make([{"params": [p], "weight_decay": config.weight_decay}], config)
 
+    # A factor that optimisers multiply with; torch's fused ones do not look.
+    if max(config.lr, config.weight_decay) > torch.finfo(dtype).max / 16:
+        sizes = f"lr {config.lr:g} or weight_decay {config.weight_decay:g}"
+        raise UserError(f"{sizes} is too large for {dtype}. Use --lr 0.01.")
     try:
         make().step()
     except Exception as error:
-        if "overflow" in str(error):
-            sizes = f"lr {config.lr:g} or weight_decay {config.weight_decay:g}"
-            raise UserError(f"{sizes} is too large for {dtype}. Use --lr 0.01.") from None
         raise _refusal("optimizer", config.optimizer, config.optimizer_options, error) from None
     try:
         made = make()
