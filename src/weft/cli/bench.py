@@ -17,6 +17,7 @@ from . import (
     bench_partition,
     bench_ranks,
     bench_sample,
+    bench_semiring,
     bench_stochastic,
     bench_words,
 )
@@ -31,6 +32,7 @@ def run(arguments: Sequence[str]) -> int:
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
+        "semiring": bench_semiring.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -46,7 +48,8 @@ def run(arguments: Sequence[str]) -> int:
               "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard\n"
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
-              "  attention   VA, AGNN and GAT over ranks: strong and weak scaling")  # fmt: skip
+              "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
+              "  semiring    (max, +), (min, +), log-sum-exp beside A @ h; your own beside torch")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)

@@ -112,10 +112,13 @@ class _Sum(Function):
 
 
 @metered("spmm")
-def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[Tensor, Tensor]:
+def extremum(
+    a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool = False
+) -> tuple[Tensor, Tensor]:
     """(y, arg): the largest or smallest a_ij x[j] per row and column, and its j; of equals the first arc.
 
-    y [rows, w], arg [rows, w] of the indices' type; rows without entries give 0 and -1.
+    y [rows, w], arg [rows, w] of the indices' type; rows without entries give 0 and -1. With `plus`, the
+    tropical product a_ij + x[j]; entries that have no value are 1 there, too.
     """
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
@@ -123,13 +126,15 @@ def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[T
         y, arg = empty(rows, width, like=x), empty(rows, width, like=x, dtype=a.indices.dtype)
         native.kernel("spmm_extremum", x, a.indices)(
             rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
-            native.address(arg), largest, native.threads((a.arcs + rows) * width),
+            native.address(arg), largest, plus, native.threads((a.arcs + rows) * width),
         )  # fmt: skip
         return y, arg
     if dry.is_dry(x, a.indices, values):
         return dry.blank(rows, width, dtype=x.dtype), dry.blank(rows, width, dtype=a.indices.dtype)
     messages = x[a.indices.long()]
-    if values is not None:
+    if plus:
+        messages = messages + (1 if values is None else values[:, None])
+    elif values is not None:
         messages = messages * values[:, None]
     row = a.row_of[:, None].expand(-1, width)
     y = x.new_zeros(rows, width).scatter_reduce(
@@ -184,6 +189,14 @@ def extremum_backward(
     labels  [columns]        what the winners call column j, where not j itself
     """
     width = dy.shape[1]
+    if native.served(dy, t.indices) and values is None and labels is None and arg.dtype == t.indices.dtype:
+        # Rows go straight to their winners: n · w numbers are touched, not arcs · w.
+        dx = empty(t.shape[0], width, like=dy)
+        native.kernel("add_to_winners", dy, arg)(
+            native.address(arg.contiguous()), dy.shape[0], width, native.address(dy.contiguous()), t.shape[0],
+            native.address(dx), native.threads(dy.numel()),
+        )  # fmt: skip
+        return dx
     if native.served(dy, t.indices, values):
         dx = empty(t.shape[0], width, like=dy)
         values = None if values is None else values.contiguous()

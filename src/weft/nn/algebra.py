@@ -21,6 +21,7 @@ through them, and then nothing per entry is kept either; `A.explain()` says whic
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,13 +30,13 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..errors import unknown
-from ..kernels import CSR, Stream, norms
+from ..kernels import CSR, Semiring, Stream, norms
 from .adjacency import Adjacency
 from .fused import recognise
-from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, numbers_at
+from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, Turned, numbers_at
 
 __all__ = [
-    "Sampled", "Tall", "Virtual", "aggregate", "arcs", "dropout", "exp", "leaky_relu", "outer", "rep",
+    "Both", "Sampled", "Tall", "Virtual", "aggregate", "arcs", "carried", "dropout", "exp", "leaky_relu", "outer", "rep",
     "softmax", "sum", "tall",
 ]  # fmt: skip
 
@@ -216,6 +217,8 @@ def _describe(node: Any) -> str:
         return "arcs(e)"
     if isinstance(node, Apply):
         return f"{node.name}({', '.join(_describe(a) for a in node.args)})"
+    if isinstance(node, Turned):
+        return f"{_describe(node.of)}.T"
     if isinstance(node, Softmax | Drop):
         return f"{type(node).__name__.lower().strip('_')}({_describe(node.of)})"
     return "A" if isinstance(node, Entries) else f"{node}" if isinstance(node, float | int) else "number"
@@ -308,15 +311,44 @@ class Sampled(_Expression):
         return Sampled(self.A, node)
 
     @property
-    def T(self) -> Any:
-        raise TypeError("a sampled matrix has no transpose here. Transpose the virtual one: A * V.T.")
+    def T(self) -> Sampled:
+        """Sᵀ: entry (j, i) at (i, j), where Aᵀ has entries; S.T.T is S. No entry moves, also on a grid.
+
+        >>> from weft.parallel import Operator
+        >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+        >>> S = A * rep(torch.tensor([3., 4.])).T
+        >>> (S.T @ torch.tensor([[1.], [10.]])).ravel(), ((S + S.T) @ torch.tensor([[1.], [10.]])).ravel()
+        (tensor([3., 4.]), tensor([46.,  4.]))
+        """
+        if isinstance(self.node, Turned):
+            return Sampled(self.node.A, self.node.of)
+        return Sampled(self.A.T, Turned(self.A, self.node))
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Sampled | Both) and not self._beside(other):
+            return Both([self]) + other
+        return super().__add__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Sampled | Both) and not self._beside(other):
+            return Both([self]) + (-other)
+        return super().__sub__(other)
+
+    def _beside(self, other: Any) -> bool:
+        """Whether the other has its entries where this one has, or nowhere that we know."""
+        if isinstance(other, Both):
+            return False
+        return other.A is self.A or other.A is not self.A.T
 
     def values(self) -> Tensor:
         """The numbers at this rank's entries of A, [entries, heads]."""
         return numbers_at(self.A, self.node, {})
 
     def __matmul__(self, x: Any) -> Tensor:
-        """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
+        """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads; or `carried(name)`."""
+        if isinstance(x, Carried):
+            self.A.note(f"{_describe(self.node)} @ {x!r}", "numbers per arc: what arcs carry is multiplied once")
+            return self.A.entries.data_sums(self.values(), x.name)
         x = _rows_of(x)
         fused = recognise(self.A, self.node, x)
         what = f"{_describe(self.node)} @ X"
@@ -326,18 +358,102 @@ class Sampled(_Expression):
         self.A.note(what, f"numbers per arc, not fused: {fused}")
         return self.A.entries.weigh(self.values(), x)
 
-    def aggregate(self, x: Any, reduce: str = "sum") -> Tensor:
-        """⊕ over j of s_ij x[j]: sum, mean, max or min."""
+    def aggregate(self, x: Any, reduce: str | Semiring = "sum") -> Tensor:
+        """⊕ over j of s_ij ⊗ x[j]: sum, mean, max or min of products, or over a semiring."""
         if reduce == "sum":
             return self @ x
         x = _rows_of(x)
+        name = f"({reduce.sum}, {reduce.product})" if isinstance(reduce, Semiring) else reduce
         self.A.note(
-            f"{reduce} of {_describe(self.node)} X", "numbers per arc: fused kernels know the sum alone"
+            f"{name} of {_describe(self.node)} X", "numbers per arc: fused kernels know the sum alone"
         )
         return self.A.entries.weigh(self.values(), x, reduce)
 
     def __repr__(self) -> str:
         return f"Sampled({_describe(self.node)})"
+
+
+class Both:
+    """S + Rᵀ: sampled matrices whose entries stand at A's and at Aᵀ's. It is multiplied and summed, no more."""
+
+    def __init__(self, parts: list[Sampled]):
+        self.parts = parts
+
+    @property
+    def T(self) -> Both:
+        return Both([part.T for part in self.parts])
+
+    def __add__(self, other: Any) -> Both:
+        if not isinstance(other, Sampled | Both):
+            raise self._refuse("adding a number or a virtual matrix")
+        more = other.parts if isinstance(other, Both) else [other]
+        if any(part.A is not self.parts[0].A and part.A is not self.parts[0].A.T for part in more):
+            raise TypeError("these are sampled at two different matrices. Sample both at the same A, or its transpose.")
+        parts = list(self.parts)
+        for part in more:
+            at = next((k for k, own in enumerate(parts) if own.A is part.A), None)
+            parts = [*parts, part] if at is None else [*parts[:at], parts[at] + part, *parts[at + 1 :]]
+        return Both(parts)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Both:
+        return Both([-part for part in self.parts])
+
+    def __sub__(self, other: Any) -> Both:
+        return self + (-other)
+
+    def __mul__(self, factor: Any) -> Both:
+        if not isinstance(factor, float | int) and not (isinstance(factor, Tensor) and factor.dim() == 0):
+            raise self._refuse("a product entry by entry")
+        return Both([part * factor for part in self.parts])
+
+    __rmul__ = __mul__
+
+    def __matmul__(self, x: Any) -> Tensor:
+        first, *others = [part @ x for part in self.parts]
+        for other in others:
+            first = first + other
+        return first
+
+    def sum(self) -> Tensor:
+        """Σ over each row's entries."""
+        first, *others = [part.A.entries.sum(part.values()) for part in self.parts]
+        for other in others:
+            first = first + other
+        return first
+
+    def _refuse(self, what: str) -> TypeError:
+        return TypeError(
+            f"{what} is not defined on S + S.T, which has entries of A and of its transpose. Do it to S first, "
+            "or use (S + S.T) @ X, sum(S + S.T)."
+        )
+
+    def __repr__(self) -> str:
+        return f"Both({', '.join(map(repr, self.parts))})"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What arcs carry, [arcs, t] by name, as the right side of a product."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"carried({self.name!r})"
+
+
+def carried(name: str) -> Carried:
+    """The arcs' own features f: S @ carried("features") is Σ_j s_ij f_ij in each head. → [n, heads · t].
+
+    >>> from weft.parallel import Operator
+    >>> f = {"features": torch.tensor([[1., 2.], [3., 4.]])}
+    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2), f))
+    >>> A * rep(torch.tensor([1., 10.])).T @ carried("features")
+    tensor([[31., 42.],
+            [ 0.,  0.]])
+    """
+    return Carried(name)
 
 
 def _rows_of(x: Any) -> Tensor:
@@ -416,7 +532,7 @@ def dropout(s: Sampled, p: float, stream: Stream | None) -> Sampled:
     return s if stream is None or p == 0 else Sampled(s.A, Drop(s.node, p, stream))
 
 
-def sum(s: Sampled) -> Tensor:
+def sum(s: Sampled | Both) -> Tensor:
     """Σ over each row's entries. → [n, heads].
 
     >>> from weft.parallel import Operator
@@ -424,17 +540,26 @@ def sum(s: Sampled) -> Tensor:
     >>> sum(A * rep(torch.tensor([3., 4.])).T).ravel()
     tensor([7., 0.])
     """
-    return _sampled(s, "sum").A.entries.sum(s.values())
+    return s.sum() if isinstance(s, Both) else _sampled(s, "sum").A.entries.sum(s.values())
 
 
-def aggregate(s: Sampled, x: Any, reduce: str = "sum") -> Tensor:
-    """⊕ over j of s_ij x[j]: sum, mean, max or min. x [n, w] → [n, w]."""
-    if reduce not in ("sum", "mean", "max", "min"):
+def aggregate(s: Sampled, x: Any, reduce: str | Semiring = "sum") -> Tensor:
+    """⊕ over j of s_ij ⊗ x[j]: sum, mean, max or min of products, or over a semiring. x [n, w] → [n, w].
+
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> nearest = Semiring(torch.minimum, torch.add, torch.inf)
+    >>> aggregate(A * rep(torch.tensor([4., 1.])).T, torch.tensor([[1.], [3.]]), nearest).ravel()
+    tensor([4., inf])
+    """
+    if not isinstance(reduce, Semiring) and reduce not in ("sum", "mean", "max", "min"):
         raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
     return _sampled(s, "aggregate").aggregate(x, reduce)
 
 
 def _sampled(s: Any, what: str) -> Sampled:
+    if isinstance(s, Both):
+        raise s._refuse(what)
     if not isinstance(s, Sampled):
         raise _needs_all(what, sampled=False)
     return s

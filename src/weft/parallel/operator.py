@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -22,16 +22,19 @@ from torch import Tensor
 from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import UserError, unknown
-from ..kernels import CSR, Stream, dropout, gather_rows, norms
+from ..kernels import CSR, Semiring, Stream, dropout, gather_rows, norms
+from ..kernels.fold import Fold
 from .attend import Attend, Attention, SelfAttend, check_attention
 from .blocks import Blocks
-from .entries import Entries
+from .entries import Entries, extremum_of
 from .exchange import Exchange
+from .fold import FoldArcs
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
 from .messages import ChannelStats, ChannelSum
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
 from .source import Arcs, Source, read_normalised
+from .transposed import transposed
 from .volume import Volume, counted
 
 Sampled = TypeVar("Sampled", covariant=True)
@@ -87,6 +90,8 @@ class Operator:
         self._made: dict[Hashable, tuple[int, Tensor]] = {}
         self._degrees: Tensor | None = None
         self._said: dict[str, str] = {}
+        self._transpose: tuple[Operator, Tensor] | None = None
+        self._real: tuple[Operator, Wrap] | None = None  # of a dry one: whose sizes it has
         self.made_once: dict[Hashable, Tensor] = {}
         """What follows from A's entries alone, by name."""
 
@@ -181,12 +186,33 @@ class Operator:
         """A * V: the virtual n×n matrix V, seen where A has entries."""
         return virtual.sampled_at(self)
 
-    def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
-        """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min. [s, w] → [t, w]."""
+    def aggregate(self, h: Tensor, reduce: str | Semiring = "sum") -> Tensor:
+        """y[i] = ⊕ over j of a_ij ⊗ h[j]. [s, w] → [t, w].
+
+            sum, mean, max, min   of the products a_ij h_j; 0 in rows without arcs
+            a Semiring            its ⊕ and ⊗; its zero in rows without arcs, from which no gradient goes
+
+        An arc without a weight has the entry 1, also where ⊗ is +.
+
+        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), torch.tensor([5.0, 1.0]), (2, 2))
+        >>> nearest = Semiring(torch.minimum, torch.add, torch.inf)
+        >>> Operator.local(a).aggregate(torch.tensor([[0.0], [2.0]]), nearest).ravel()
+        tensor([3., inf])
+        """
         return self.keep(reduce, h, lambda: self._aggregate(h, reduce))
 
-    def _aggregate(self, h: Tensor, reduce: str) -> Tensor:
+    def _aggregate(self, h: Tensor, reduce: str | Semiring) -> Tensor:
         self.check({}, {"h": h})
+        how = extremum_of(reduce)
+        own_values = how is not None or isinstance(reduce, Semiring)
+        if own_values and self.plan.mean:  # a mean's entries are 1/degree, which a sum alone takes from the plan
+            return self.entries.weigh(self.entries.values(h.dtype), h, reduce)
+        if how is not None:
+            return PropagateExtremum.apply(h, self.plan, how)
+        if isinstance(reduce, Semiring):
+            if reduce.native and reduce.sum == "sum":
+                return Propagate.apply(h, self.plan)
+            return FoldArcs.apply(h, None, None, self.plan, Fold.of(reduce))
         if reduce == "sum":
             return Propagate.apply(h, self.plan)
         if reduce == "mean":
@@ -194,9 +220,35 @@ class Operator:
             if mean is not None:
                 return Propagate.apply(h, mean)
             return Propagate.apply(h, self.plan) / self.degrees.clamp(min=1).to(h.dtype)
-        if reduce in ("max", "min"):
-            return PropagateExtremum.apply(h, self.plan, reduce == "max")
         raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
+
+    @property
+    def T(self) -> Operator:
+        """Aᵀ, on the same ranks: no entry moves. Made on first use, and kept; A.T.T is A.
+
+        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), torch.tensor([3.0, 4.0]), (2, 2))
+        >>> (Operator.local(a).T @ torch.tensor([[1.0], [10.0]])).ravel()
+        tensor([3., 4.])
+        """
+        return self._turn()[0]
+
+    def _turn(self) -> tuple[Operator, Tensor]:
+        """(Aᵀ, the place in A of each of its entries)."""
+        if self._transpose is None:
+            if self._real is not None:
+                real, order = self._real[0]._turn()
+                turned, order = real.dry(self._real[1]), order.to("meta")
+            else:
+                if self.rows.is_meta:
+                    raise TypeError("a plan of sizes alone has no transpose: its entries are not known")
+                plan, order = transposed(self.plan)
+                block = self._layout is None
+                rows = plan.row_names if block else self.rows
+                turned = Operator(plan, rows, self.rows if block else None, self._layout)
+            inverse = torch.empty_like(order)
+            inverse[order] = torch.arange(order.numel(), device=order.device)
+            self._transpose, turned._transpose = (turned, order), (self, inverse)
+        return self._transpose
 
     def own(self, h: Tensor) -> Tensor:
         """The rows' own among those of h; what has a row for each already stays. [s, w] → [t, w]."""
@@ -205,11 +257,12 @@ class Operator:
             return gather_rows(h, self._targets, distinct=self._partial is None)
         return h if h.shape[0] == rows else h[:rows]
 
-    def complete(self, t: Tensor) -> Tensor:
-        """A layer's result, added up at the rows' owners; the identity where h has complete rows."""
+    def complete(self, t: Tensor, sync: str = "sum") -> Tensor:
+        """A layer's result, added up at the rows' owners, or the largest of the ranks'; the identity where h
+        has complete rows."""
         if self._partial is None or self._owners is None:
             return t
-        return redistribute(t, self._partial, self._owners, phase="pull")
+        return redistribute(t, dataclasses.replace(self._partial, op=sync), self._owners, phase="pull")
 
     def sync(self, t: Tensor) -> Tensor:
         """Numbers that are linear in h, added up over the ranks that each have some columns of it.
@@ -225,12 +278,12 @@ class Operator:
         """Whether h is the input and lies in columns: then products of its rows are partial."""
         return self._given is not None and h is self._given
 
-    def widen(self, v: Tensor, width: int) -> Tensor:
+    def widen(self, v: Tensor, width: int, among: float = 0.0) -> Tensor:
         """Own rows as a summand of a partial result: this rank's columns among zeros. [t, w_own] → [t, w]."""
         if self._partial is None:
             return v
         after = width - self._first_column - v.shape[1]
-        return torch.nn.functional.pad(v, (self._first_column, after))
+        return torch.nn.functional.pad(v, (self._first_column, after), value=among)
 
     def norms(self, h: Tensor, heads: int = 1) -> Tensor:
         """The length of each row of h in each head. [s, heads · w] → [s, heads]."""
@@ -381,6 +434,24 @@ class Operator:
             known = ", ".join(sorted(self.plan.matrices[0].data)) or "none"
             raise UserError(f"the arcs carry no {name!r} here, but: {known}. Name it in the layer's `data`.")
 
+    def fold(
+        self, h: Tensor, fold: Fold, data: str = "", target: bool = False, learned: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """y_i = ⊕ over j of message(h_j, what the arc carries, h_i), some arcs at a time. [s, w] → [t, w].
+
+            fold     the message and ⊕ (`weft.kernels.fold`); each column of a message follows from that column
+            data     name of the arcs' data; data as wide as h goes with it, column by column. "": A's entries
+            target   whether the message reads h_i
+            learned  weights that it reads
+        """
+        self.check({}, {"h": h})
+        self._check_data(data)
+        span = (self._first_column, self._width) if self._partial is not None and self._width else None
+        entries = None
+        if not data:
+            entries = self.entries.values(h.dtype)
+        return FoldArcs.apply(h, self.own(h) if target else None, entries, self.plan, fold, (data, span), *learned)
+
     def channel_sum(
         self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
         edge: tuple[str, Tensor] | None = None, value_weight: Tensor | None = None,
@@ -521,6 +592,7 @@ class Operator:
             out.__dict__[name] = getattr(self, name)  # they look at numbers
         out._degrees = None if self._degrees is None else self._degrees.to("meta")
         out.made_once = {name: t.to("meta") for name, t in self.made_once.items()}
+        out._real = self, wrap
         return out
 
     def foretell(self, work: Callable[[Operator], object]) -> Volume:
