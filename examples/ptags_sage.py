@@ -9,8 +9,8 @@ The paper's names and lines; its `forward` is the base class's:
     graph['n_p'] = transform(feat, graph['n_p'])
     return apply(feat, sync(graph['n_p'], op='sum'))
 
-What is added to it: `partition` in one line, which is the name of the weights that are cut with the features, and
-a last layer without ReLU, whose rows are logits.
+What is added to it: `partition` in one line, the names of the weights that are cut with the features, and a
+last layer without ReLU, whose rows are logits.
 """
 
 from __future__ import annotations

@@ -6,14 +6,15 @@ An arc (i, j) of weight a_ij carries at most so much, like a pipe. Over the semi
 
     y_i = max_j min(a_ij, h_j)
 
-is how much reaches i from its neighbours. With h = ∞ at a landmark and −∞ elsewhere, k products give how much gets from
-the landmark to every vertex in k steps: a feature that neither distances nor random walks have. And as a layer
+is how much reaches i from its neighbours. With h = ∞ at a landmark and −∞ elsewhere, k products give how much
+gets from the landmark to every vertex in k steps: a feature that neither distances nor random walks have. And
+as a layer
 
     h' = h W + (max_j min(a_ij, c_j)) W_near + b          c = h, never above the pipe that it comes through
 
-it is learned through: the gradient goes to the neighbour whose flow got through, or, where the pipe was too narrow,
-to nobody. torch.maximum and torch.minimum are all that weft is told; on any grid of ranks, in batches, with
-push-pull, with words foretold.
+it is learned through: the gradient goes to the neighbour whose flow got through, or, where the pipe was too
+narrow, to nobody. torch.maximum and torch.minimum are all that weft is told; on any grid, in batches, with
+push-pull, words foretold.
 """
 
 from __future__ import annotations

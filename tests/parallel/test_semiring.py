@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from weft.comm import Communicator, Ledger, run_ranks
-from weft.errors import UserError
-from weft.kernels import CSR, Semiring
+from weft.kernels import Semiring
 from weft.parallel import Grid, Operator
 
 from .cases import Shape, dense, directed, numbers, owners, received
@@ -85,7 +84,7 @@ def gradient_of(heads: int) -> Tensor:
 
 
 def work(A: Operator, name: str, heads: int, take: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """(y, dh, du) of this rank: A's own entries for one head, numbers per entry that are learned for several."""
+    """(y, dh, du) of this rank: of A's own entries for one head, of learned ones for several."""
     from weft.nn.algebra import aggregate, rep
 
     h = take(positive(heads * WIDTH)).requires_grad_()
@@ -109,12 +108,15 @@ def check(comm: Communicator, shape: Shape, exchange: str, weighted: bool, parts
     A = Operator.build(
         directed(N, weighted), comm, grid, "none", exchange, owners(parts, N, grid), torch.float64
     )
+
+    def blank(t: Tensor) -> Tensor:
+        return torch.empty(A.rows.numel(), *t.shape[1:], dtype=t.dtype, device="meta")
+
     for name in SEMIRINGS:
         for heads in (1, 2) if name in WITH_HEADS else (1,):
             what = (name, heads, shape, exchange, weighted, parts, comm.rank)
             with Ledger(comm) as books:
                 y, dh, du = work(A, name, heads, A.layout.take)
-            blank = lambda t: torch.empty(A.rows.numel(), *t.shape[1:], dtype=t.dtype, device="meta")  # noqa: E731
             foretold = A.foretell(lambda dry, name=name, heads=heads: work(dry, name, heads, blank))
             assert received(books) == (foretold.words, foretold.messages), ("words", *what)
             want, want_dh, want_du = truth(name, heads, weighted)
@@ -125,9 +127,13 @@ def check(comm: Communicator, shape: Shape, exchange: str, weighted: bool, parts
 
 
 CASES = [
-    ((1, 1, 1), "dense", True, "random"), ((3, 1, 1), "sparse", True, "lumps"), ((1, 3, 1), "dense", False, "random"),
-    ((1, 1, 7), "dense", True, "even"), ((2, 2, 1), "sparse", True, "random"), ((2, 2, 2), "dense", True, "lumps"),
-]  # fmt: skip
+    ((1, 1, 1), "dense", True, "random"),
+    ((3, 1, 1), "sparse", True, "lumps"),
+    ((1, 3, 1), "dense", False, "random"),
+    ((1, 1, 7), "dense", True, "even"),
+    ((2, 2, 1), "sparse", True, "random"),
+    ((2, 2, 2), "dense", True, "lumps"),
+]
 
 
 @pytest.mark.parametrize(("shape", "exchange", "weighted", "parts"), CASES)

@@ -141,17 +141,25 @@ def check(comm: Communicator, shape: Shape, exchange: str, parts: str, moving: b
             zero = torch.zeros_like(p[leaf])
             g = zero if g is None else g
             w = zero if w is None else A.layout.take(w)
-            torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-10, msg=lambda m, n=leaf: f"{n} of {what}: {m}")
+            torch.testing.assert_close(
+                g, w, rtol=1e-10, atol=1e-10, msg=lambda m, n=(leaf, *what): f"{n}: {m}"
+            )
 
 
 CASES = [
-    ((1, 1, 1), "dense", "random", False), ((3, 1, 1), "sparse", "lumps", False), ((1, 3, 1), "dense", "even", False),
-    ((1, 1, 3), "dense", "random", True), ((2, 2, 1), "sparse", "random", False), ((2, 2, 2), "dense", "lumps", False),
-]  # fmt: skip
+    ((1, 1, 1), "dense", "random", False),
+    ((3, 1, 1), "sparse", "lumps", False),
+    ((1, 3, 1), "dense", "even", False),
+    ((1, 1, 3), "dense", "random", True),
+    ((2, 2, 1), "sparse", "random", False),
+    ((2, 2, 2), "dense", "lumps", False),
+]
 
 
 @pytest.mark.parametrize(("shape", "exchange", "parts", "moving"), CASES)
-def test_what_is_turned_is_dense_algebra_on_every_grid_with_the_words_foretold(shape, exchange, parts, moving):
+def test_what_is_turned_is_dense_algebra_on_every_grid_with_the_words_foretold(
+    shape, exchange, parts, moving
+):
     run_ranks(check, Grid(*shape).size, "threads", shape, exchange, parts, moving)
 
 
@@ -197,8 +205,15 @@ def test_what_needs_one_pattern_says_so():
     A = run_ranks(lambda c: Operator.build(carrying(N), c, Grid(1), "none"), 1)[0]
     B = run_ranks(lambda c: Operator.build(carrying(N), c, Grid(1), "none"), 1)[0]
     S, R = A * rep(torch.ones(N)), B * rep(torch.ones(N))
-    for bad in (lambda: softmax(S + S.T), lambda: (S + S.T) + 1, lambda: (S + S.T) * S, lambda: (S + S.T) * rep(torch.ones(N))):
-        with pytest.raises(TypeError, match=r"not defined on S \+ S.T, which has entries of A and of its transpose"):
+    for bad in (
+        lambda: softmax(S + S.T),
+        lambda: (S + S.T) + 1,
+        lambda: (S + S.T) * S,
+        lambda: (S + S.T) * rep(torch.ones(N)),
+    ):
+        with pytest.raises(
+            TypeError, match=r"not defined on S \+ S.T, which has entries of A and of its transpose"
+        ):
             bad()
     with pytest.raises(TypeError, match="two different matrices"):
         _ = (S + S.T) + R

@@ -1,9 +1,10 @@
-"""Sums over semirings beside A @ h, and a user's own beside what people write in torch, in turns of one run."""
+"""Sums over semirings beside A @ h, and a user's own beside what people write in torch, in turns."""
 
 from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def by_torch(a: CSR, h: Tensor, product: Callable[[Tensor, Tensor], Tensor], red
 def bench_semiring(
     graph: Graph, widths: list[int], threads: int, rounds: int, own_rounds: int, own_widths: list[int]
 ) -> dict[str, Any]:
-    """{"known": rows, "own": rows}: seconds of forward alone and with backward, and the ratio to the first."""
+    """{"known": rows, "own": rows}: seconds of forward and with backward, and ratios of speeds."""
     a = weighted(graph)
     A = Operator.local(a)
     before = torch.get_num_threads()
@@ -74,13 +75,8 @@ def bench_semiring(
 
 def _known(A: Operator, width: int, rounds: int) -> list[dict[str, Any]]:
     h = torch.rand(A.rows.numel(), width).requires_grad_()
-    plain = h.detach()
-    forward = interleaved(
-        {name: lambda s=s: A.aggregate(plain, s) for name, s in KNOWN.items()}, rounds
-    )
-    both = interleaved(
-        {name: lambda s=s: both_ways(A.aggregate(h, s), h) for name, s in KNOWN.items()}, rounds
-    )
+    forward = interleaved({name: partial(A.aggregate, h.detach(), s) for name, s in KNOWN.items()}, rounds)
+    both = interleaved({name: partial(_trained, A, h, s) for name, s in KNOWN.items()}, rounds)
     first = next(iter(KNOWN))
     return [
         {
@@ -91,27 +87,34 @@ def _known(A: Operator, width: int, rounds: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _trained(A: Operator, h: Tensor, semiring: Semiring) -> Tensor:
+    return both_ways(A.aggregate(h, semiring), h)
+
+
 def _own(
     A: Operator, a: CSR, width: int, rounds: int, grown: dict[tuple[int, str], int]
 ) -> list[dict[str, Any]]:
     h = torch.rand(A.rows.numel(), width).requires_grad_()
-    plain = h.detach()
     rows = []
     for name, (semiring, reduce, product) in OWN.items():
-        forward = interleaved({
-            "weft": lambda s=semiring: A.aggregate(plain, s),
-            "torch": lambda p=product, r=reduce: by_torch(a, plain, p, r),
-        }, rounds)  # fmt: skip
-        both = interleaved({
-            "weft": lambda s=semiring: both_ways(A.aggregate(h, s), h),
-            "torch": lambda p=product, r=reduce: both_ways(by_torch(a, h, p, r), h),
-        }, rounds)  # fmt: skip
+        theirs = partial(by_torch, a, product=product, reduce=reduce)
+        forward = interleaved(
+            {"weft": partial(A.aggregate, h.detach(), semiring), "torch": partial(theirs, h.detach())}, rounds
+        )
+        both = interleaved(
+            {"weft": partial(_trained, A, h, semiring), "torch": partial(_by_torch_trained, theirs, h)},
+            rounds,
+        )
         rows.append({
             "semiring": name, "width": width, "forward_seconds": forward["weft"], "seconds": both["weft"],
             "forward_ratio": forward["torch"] / forward["weft"], "ratio": both["torch"] / both["weft"],
             "arcs_times_width_bytes": 4 * a.arcs * width, "peak_grown_bytes": grown[width, name],
         })  # fmt: skip
     return rows
+
+
+def _by_torch_trained(forward: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
+    return both_ways(forward(h), h)
 
 
 def _grown(A: Operator, width: int, name: str) -> int:

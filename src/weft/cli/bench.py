@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
-              "  semiring    (max, +), (min, +), log-sum-exp beside A @ h; your own beside torch")  # fmt: skip
+              "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)

@@ -3,8 +3,8 @@
     m_e = message(source_j, arc_e, target_i)          e = (i, j), entry by entry
     y_i = 0 ⊕ m_e ⊕ …                                 over the arcs of row i
 
-Nothing of arcs × width is kept: a chunk's messages are made, reduced and forgotten, and made again in backward,
-where torch's autograd looks at one chunk. How ⊕ goes back is one of four:
+Nothing of arcs × width is kept: a chunk's messages are made, reduced and forgotten, and made again in
+backward, where torch's autograd looks at one chunk. How ⊕ goes back is one of four:
 
     sum          dm = dy
     max, min     dm = dy at the arc that won, the first of equals
@@ -141,7 +141,9 @@ class Made(NamedTuple):
     m: Tensor
 
 
-def _make(a: CSR, fold: Fold, ops: Operands, chunk: Chunk, wants: Sequence[bool] = (False, False, False)) -> Made:
+def _make(
+    a: CSR, fold: Fold, ops: Operands, chunk: Chunk, wants: Sequence[bool] = (False, False, False)
+) -> Made:
     """The messages [size · k, w] of a chunk; `wants` of (column, row, arc) the gradient."""
     at = chunk.arcs.reshape(-1)
     source = pack_rows(ops.column, a.indices[at]).requires_grad_(wants[0])
@@ -263,11 +265,12 @@ def fold_backward(
     column, row, arc = wants
     learned: list[Tensor | None] = [None] * len(ops.learned)
     if dry.is_dry(dy, ops.column, ops.arc, a.indices):
-        blank = [
-            dry.blank(*t.shape, dtype=t.dtype) if want and t is not None else None
-            for t, want in ((ops.column, column), (ops.arc, arc), (ops.row, row))
-        ]
-        return FoldGradients(*blank, [dry.blank(*t.shape, dtype=t.dtype) for t in ops.learned])
+
+        def blank(t: Tensor | None, wanted: bool) -> Tensor | None:
+            return dry.blank(*t.shape, dtype=t.dtype) if wanted and t is not None else None
+
+        sides = blank(ops.column, column), blank(ops.arc, arc), blank(ops.row, row)
+        return FoldGradients(*sides, [blank(t, True) for t in ops.learned])
     if fold.native_logsum and native.served(ops.column, a.indices, ops.arc) and ops.heads is None and not arc:
         return FoldGradients(_logsum_backward(a, ops, folded.y, dy), None, None, learned)
     dcolumn = empty(*ops.column.shape, like=dy).zero_() if column else None

@@ -3,8 +3,8 @@
     row of d arcs    →    a column of `size` ≥ d places, the spare ones padded
     rows of one size →    [size, k]: halves are combined with halves until one is left
 
-torch has no sum by row for a function that it does not know. Here a level of the tree is one call for many rows,
-without an index. A row of more than `_LONG` arcs is cut into pieces, which are then reduced like arcs.
+torch has no sum by row for a function that it does not know. Here a level of the tree is one call for many
+rows, without an index. A row of more than `_LONG` arcs is cut into pieces, which are then reduced like arcs.
 """
 
 from __future__ import annotations

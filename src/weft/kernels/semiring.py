@@ -89,10 +89,10 @@ class Semiring:
     >>> widest = Semiring(torch.maximum, torch.minimum, -torch.inf)
     >>> widest.native, Semiring(torch.minimum, torch.add, torch.inf).native
     (False, True)
-    >>> check_semiring(Semiring(torch.sub, torch.mul, 0.0))
+    >>> check_semiring(Semiring(torch.add, torch.mul, 1.0))
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: add is not commutative: 0.3 ⊕ 0.7 = -0.4, 0.7 ⊕ 0.3 = 0.4. Arcs and ranks come in any order: use one that is.
+    weft.errors.UserError: zero 1 ⊕ zero is 2, not zero. Give add's neutral element.
     """
 
     add: Binary
@@ -158,7 +158,8 @@ def _shaped(what: str, found: object, like: Tensor) -> Tensor:
     if not isinstance(found, Tensor) or found.shape != like.shape:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise UserError(
-            f"{what} returned {shape} for {tuple(like.shape)}. Return one number for each: work entry by entry."
+            f"{what} returned {shape} for {tuple(like.shape)}. Return one number for each: "
+            "work entry by entry."
         )
     return found
 

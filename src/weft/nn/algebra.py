@@ -15,13 +15,14 @@ through them, and then nothing per entry is kept either; `A.explain()` says whic
     rep(u)           u [n] or [n, heads]: the matrix whose columns all are u;  rep(u).T: whose rows all are u
     outer(u, v)      rep(u) * rep(v).T
     arcs(e)          e [arcs, heads]: numbers at A's entries, such as A.entries.project("features", w)
+    S.T, S + S.T     of a sampled one: multiplied with like S itself
+    carried(name)    what arcs carry: S @ carried("features") is Σ_j s_ij f_ij
     + - * / **, and torch's elementwise functions (torch.exp, F.leaky_relu, …), entry by entry
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,12 +33,13 @@ from torch.nn import Parameter
 from ..errors import unknown
 from ..kernels import CSR, Semiring, Stream, norms
 from .adjacency import Adjacency
+from .both import Both, Carried, carried
 from .fused import recognise
 from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, Turned, numbers_at
 
 __all__ = [
-    "Both", "Sampled", "Tall", "Virtual", "aggregate", "arcs", "carried", "dropout", "exp", "leaky_relu", "outer", "rep",
-    "softmax", "sum", "tall",
+    "Both", "Sampled", "Tall", "Virtual", "aggregate", "arcs", "carried", "dropout", "exp", "leaky_relu",
+    "outer", "rep", "softmax", "sum", "tall",
 ]  # fmt: skip
 
 _ELEMENTWISE = frozenset(
@@ -347,7 +349,7 @@ class Sampled(_Expression):
     def __matmul__(self, x: Any) -> Tensor:
         """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads; or `carried(name)`."""
         if isinstance(x, Carried):
-            self.A.note(f"{_describe(self.node)} @ {x!r}", "numbers per arc: what arcs carry is multiplied once")
+            self.A.note(f"{_describe(self.node)} @ {x!r}", "numbers per arc, times what arcs carry")
             return self.A.entries.data_sums(self.values(), x.name)
         x = _rows_of(x)
         fused = recognise(self.A, self.node, x)
@@ -371,89 +373,6 @@ class Sampled(_Expression):
 
     def __repr__(self) -> str:
         return f"Sampled({_describe(self.node)})"
-
-
-class Both:
-    """S + Rᵀ: sampled matrices whose entries stand at A's and at Aᵀ's. It is multiplied and summed, no more."""
-
-    def __init__(self, parts: list[Sampled]):
-        self.parts = parts
-
-    @property
-    def T(self) -> Both:
-        return Both([part.T for part in self.parts])
-
-    def __add__(self, other: Any) -> Both:
-        if not isinstance(other, Sampled | Both):
-            raise self._refuse("adding a number or a virtual matrix")
-        more = other.parts if isinstance(other, Both) else [other]
-        if any(part.A is not self.parts[0].A and part.A is not self.parts[0].A.T for part in more):
-            raise TypeError("these are sampled at two different matrices. Sample both at the same A, or its transpose.")
-        parts = list(self.parts)
-        for part in more:
-            at = next((k for k, own in enumerate(parts) if own.A is part.A), None)
-            parts = [*parts, part] if at is None else [*parts[:at], parts[at] + part, *parts[at + 1 :]]
-        return Both(parts)
-
-    __radd__ = __add__
-
-    def __neg__(self) -> Both:
-        return Both([-part for part in self.parts])
-
-    def __sub__(self, other: Any) -> Both:
-        return self + (-other)
-
-    def __mul__(self, factor: Any) -> Both:
-        if not isinstance(factor, float | int) and not (isinstance(factor, Tensor) and factor.dim() == 0):
-            raise self._refuse("a product entry by entry")
-        return Both([part * factor for part in self.parts])
-
-    __rmul__ = __mul__
-
-    def __matmul__(self, x: Any) -> Tensor:
-        first, *others = [part @ x for part in self.parts]
-        for other in others:
-            first = first + other
-        return first
-
-    def sum(self) -> Tensor:
-        """Σ over each row's entries."""
-        first, *others = [part.A.entries.sum(part.values()) for part in self.parts]
-        for other in others:
-            first = first + other
-        return first
-
-    def _refuse(self, what: str) -> TypeError:
-        return TypeError(
-            f"{what} is not defined on S + S.T, which has entries of A and of its transpose. Do it to S first, "
-            "or use (S + S.T) @ X, sum(S + S.T)."
-        )
-
-    def __repr__(self) -> str:
-        return f"Both({', '.join(map(repr, self.parts))})"
-
-
-@dataclass(frozen=True)
-class Carried:
-    """What arcs carry, [arcs, t] by name, as the right side of a product."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return f"carried({self.name!r})"
-
-
-def carried(name: str) -> Carried:
-    """The arcs' own features f: S @ carried("features") is Σ_j s_ij f_ij in each head. → [n, heads · t].
-
-    >>> from weft.parallel import Operator
-    >>> f = {"features": torch.tensor([[1., 2.], [3., 4.]])}
-    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2), f))
-    >>> A * rep(torch.tensor([1., 10.])).T @ carried("features")
-    tensor([[31., 42.],
-            [ 0.,  0.]])
-    """
-    return Carried(name)
 
 
 def _rows_of(x: Any) -> Tensor:
@@ -559,7 +478,7 @@ def aggregate(s: Sampled, x: Any, reduce: str | Semiring = "sum") -> Tensor:
 
 def _sampled(s: Any, what: str) -> Sampled:
     if isinstance(s, Both):
-        raise s._refuse(what)
+        raise s.refuse(what)
     if not isinstance(s, Sampled):
         raise _needs_all(what, sampled=False)
     return s

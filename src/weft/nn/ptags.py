@@ -7,7 +7,8 @@
     sync        partial results of the ranks → whole ones, by sum or maximum
     apply       the vertex and the whole result → its new representation
 
-    partial(A, h) = transform(own(h), gather(scatter(h_j, arc_ij, h_i)))      forward = apply(v, sync(partial))
+    partial(A, h) = transform(own(h), gather(scatter(h_j, arc_ij, h_i)))
+    forward(A, h) = apply(v, sync(partial(A, h)))
 
 So it runs wherever a layer does: on the whole graph on any grid, on sampled blocks, under push-pull.
 """
@@ -119,7 +120,8 @@ class PTagsLayer(Layer):
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         if len(self.data) > 1:
-            raise UserError(f"scatter reads one array of the arcs, not {', '.join(self.data)}. Name one in `data`.")
+            names = ", ".join(self.data)
+            raise UserError(f"scatter reads one array of the arcs, not {names}. Name one in `data`.")
         learned = [p for p in self.parameters() if p.requires_grad]
         messages = Messages(
             A, h, self.scatter, self.data[0] if self.data else "", self.reads_target, learned, self._copies()
@@ -134,7 +136,8 @@ class PTagsLayer(Layer):
     @property
     def inputs(self) -> int:
         """Columns of the whole input, of a layer whose `apply` reads it."""
-        raise UserError(f"{type(self).__name__} reads the vertex in apply. Give it `inputs`, the columns of h.")
+        name = type(self).__name__
+        raise UserError(f"{name} reads the vertex in apply. Give it `inputs`, the columns of h.")
 
     def rest(self, t: Tensor) -> Tensor:
         if not self.reads_vertex:
@@ -143,7 +146,7 @@ class PTagsLayer(Layer):
         return self.apply(t[:, cut:], t[:, :cut])
 
     def _copies(self) -> bool:
-        """Whether the message is the source's row as it is: then a sum of them is a product with A's pattern."""
+        """Whether the message is the source's row as it is: a sum of them is a product with A's pattern."""
         if self.data or self.reads_target:
             return False
         one = torch.ones(1, 1, device="cpu")

@@ -229,7 +229,7 @@ class AttentionOptions:
 @dataclass(frozen=True)
 class AGNNOptions(AttentionOptions):
     form: str = "thekumparampil"
-    """Weights of neighbours: thekumparampil (softmax of β cosines, β learned) or besta (the cosines alone)."""
+    """Neighbours' weights: thekumparampil (softmax of β cosines, β learned) or besta (the cosines alone)."""
 
 
 def _stack(layer: Callable[..., nn.Module], widths: list[int], **options: object) -> list[nn.Module]:

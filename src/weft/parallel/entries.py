@@ -274,7 +274,7 @@ class Weigh(Function):
 
 
 class WeighExtremum(Function):
-    """y[i,c] = max or min over the row's arcs of e[arc] ⊗ x[j,c]; backward: to the arc that won, per column."""
+    """y[i,c] = max or min over the row's arcs of e[arc] ⊗ x[j,c]; backward: to who won, by column."""
 
     @staticmethod
     def forward(ctx: Any, e: Tensor, x: Tensor, plan: Plan, how: Extremum) -> Tensor:

@@ -1,7 +1,7 @@
 """Messages of any function, reduced by any function (`weft.kernels.fold`), on any grid.
 
     rank (i, k, f) holds      h, and where the message asks for it the target's row    its vertices' rows
-    forward   split           [|U(i,k)|, |C_f|]            each column is on one rank: messages go column by column
+    forward   split           [|U(i,k)|, |C_f|]            each column on one rank: messages go by columns
               gather          h along row, block by block; the targets' rows along inner
               fold            t_j [R, |C_f|]               of A_j's arcs, some at a time; t = t_0 ⊕ t_1 ⊕ …
               merge           along inner by ⊕             keep U(i,k)
@@ -9,8 +9,8 @@
     backward  gather dy along inner (with y or the winners, where ⊕'s gradient needs them), h again along row;
               messages are made again; reduce dh along row, the targets' part along inner
 
-Where the gradient of ⊕ is autograd's, the owner of a row kept everybody's share of it, and *deals* each rank the
-gradient of its own: as many words as a gather.
+Where the gradient of ⊕ is autograd's, the owner of a row kept everybody's share of it, and *deals* each rank
+the gradient of its own: as many words as a gather.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _operands(
     ctx_how: tuple[Any, ...], plan: Plan, j: int, block: Tensor, arc: Tensor | None, row: Tensor | None,
     learned: tuple[Tensor, ...],
 ) -> Operands:  # fmt: skip
-    """What A_j's messages are made of: numbers that came with the call, data that arcs carry, or A's entries."""
+    """What A_j's messages are made of: numbers that came with the call, what arcs carry, or A's entries."""
     (name, span), width, fold = ctx_how
     a = plan.matrix(j)
     first, here = plan.feature.first(width), block.shape[1]
@@ -57,9 +57,10 @@ def _operands(
 class FoldArcs(Function):
     """y_i = 0 ⊕ message(h_j, arc_e, row_i) ⊕ …
 
-    column [n_own, w] · row [n_own, w] or None · arc [arcs, heads] numbers of one's own, or None: A's entries, or
-    what arcs carry: source = (its name, (first, all) where h is some columns of the input) · learned weights
-    inside the message
+    column   [n_own, w]         row  [n_own, w] or None
+    arc      [arcs, heads]      numbers of one's own; None: A's entries, or what arcs carry
+    source   (name of what they carry, (first, all) where h is some columns of the input)
+    learned  weights inside the message
     """
 
     @staticmethod

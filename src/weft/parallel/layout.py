@@ -139,7 +139,7 @@ def redistribute(x: Tensor, source: Layout, target: Layout, phase: str = "plan")
         Columns → Rows        the way back; within one group
         Partial → Replicated  all-reduce; backward too, for everybody used the sum
         Partial → Stacked     reduce-scatter: each rank's block, added up; backward: all-gather. Of the
-                              largest: all-to-all both ways, the gradient to the rank that had it; as many words
+                              largest: all-to-all both ways, the gradient to the rank that had it
         Rows → Replicated     all-gather, by vertex number; no gradient
 
     >>> from weft.comm import run_ranks
@@ -283,6 +283,7 @@ class _Largest(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         comm, sizes = ctx.target.comm, list(ctx.target.sizes)
-        shares = to_winners(grads[0], *ctx.saved_tensors, comm.size)
+        (winner,) = ctx.saved_tensors
+        shares = to_winners(grads[0], winner, comm.size)
         own = [sizes[comm.rank]] * comm.size
         return comm.all_to_all(shares, own, sizes, phase="errors"), None, None

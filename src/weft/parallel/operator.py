@@ -205,7 +205,9 @@ class Operator:
         self.check({}, {"h": h})
         how = extremum_of(reduce)
         own_values = how is not None or isinstance(reduce, Semiring)
-        if own_values and self.plan.mean:  # a mean's entries are 1/degree, which a sum alone takes from the plan
+        if (
+            own_values and self.plan.mean
+        ):  # a mean's entries are 1/degree, which a sum alone takes from the plan
             return self.entries.weigh(self.entries.values(h.dtype), h, reduce)
         if how is not None:
             return PropagateExtremum.apply(h, self.plan, how)
@@ -439,10 +441,10 @@ class Operator:
     ) -> Tensor:
         """y_i = ⊕ over j of message(h_j, what the arc carries, h_i), some arcs at a time. [s, w] → [t, w].
 
-            fold     the message and ⊕ (`weft.kernels.fold`); each column of a message follows from that column
-            data     name of the arcs' data; data as wide as h goes with it, column by column. "": A's entries
-            target   whether the message reads h_i
-            learned  weights that it reads
+        fold     the message and ⊕ (`weft.kernels.fold`); each column of a message follows from that column
+        data     name of the arcs' data; data as wide as h goes with it, column by column. "": A's entries
+        target   whether the message reads h_i
+        learned  weights that it reads
         """
         self.check({}, {"h": h})
         self._check_data(data)
@@ -450,7 +452,9 @@ class Operator:
         entries = None
         if not data:
             entries = self.entries.values(h.dtype)
-        return FoldArcs.apply(h, self.own(h) if target else None, entries, self.plan, fold, (data, span), *learned)
+        return FoldArcs.apply(
+            h, self.own(h) if target else None, entries, self.plan, fold, (data, span), *learned
+        )
 
     def channel_sum(
         self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,

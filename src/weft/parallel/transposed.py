@@ -3,7 +3,7 @@
     A    rank (i, k, ·) has A_j [R, C_j]          reads rows of slab j along row,   sums T along inner
     Aᵀ                      Aᵀ_p [Σ C_j, R_p]     reads rows of piece p along inner, sums along row
 
-R_p are the rows of T that are for rank p of the inner line. So what A's backward does is what Aᵀ's forward does,
+R_p are the rows of T that are for rank p of the inner line. So what A's backward does, Aᵀ's forward does,
 with the same words.
 """
 
@@ -44,7 +44,11 @@ def transposed(plan: Plan) -> tuple[Plan, Tensor]:
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         carried = {name: x[some] for name, x in data.items()}
         turned = CSR(
-            indptr, (row[some] - first).to(index), None if values is None else values[some], (total, size), carried
+            indptr,
+            (row[some] - first).to(index),
+            None if values is None else values[some],
+            (total, size),
+            carried,
         )
         cut = isinstance(plan.matrices[0], Sliced)
         matrices.append(Sliced(turned, plan.feature.comm) if cut else turned)
