@@ -71,8 +71,9 @@ struct Kernels {
   // y[i] (+)= scale_i Σ_j a_ij x[j]; scale_i is 1, or 1 / (arcs of row i) where `mean`.
   void (*spmm)(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
   // y[i,c] = max or min over j of a_ij ⊗ x[j,c], ⊗ + where `plus`, else ×; arg[i,c] = the winner's column j, -1 where
-  // the row is empty (then y is 0). arg may be null.
-  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, int threads);
+  // the row is empty (then y is 0). arg may be null. plain: a promise that no a_ij ⊗ x[j,c] is NaN.
+  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, bool plain,
+                        int threads);
   // dx[j,c] = Σ_i [arg[i,c] = label of j] a_ij dy[i,c], with `t` the transpose; labels may be null: j itself.
   void (*spmm_extremum_backward)(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                                  int threads);

@@ -130,10 +130,10 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
   });
   m.def(("spmm_extremum_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, Address values, Address x, int64_t width, Address y,
-            Address arg, bool max, bool plus, int threads) {
+            Address arg, bool max, bool plus, bool plain, int threads) {
           gil_scoped_release free;
           kernels<V, I>().spmm_extremum(csr(rows, indptr, indices, values), at<const V>(x), width, at<V>(y),
-                                        at<I>(arg), max, plus, threads);
+                                        at<I>(arg), max, plus, plain, threads);
         });
   m.def(("spmm_extremum_backward_" + suffix).c_str(),
         [=](int64_t rows, Address t_indptr, Address t_indices, Address t_values, Address labels, Address dy,

@@ -14,7 +14,8 @@ namespace WEFT_ISA {
 template <class V, class I>
 void spmm(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
 template <class V, class I>
-void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, int threads);
+void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, bool plain,
+                   int threads);
 template <class V, class I>
 void spmm_extremum_backward(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                             int threads);

@@ -20,12 +20,12 @@ inline bool beats(V candidate, V best) {
   return !(Max ? best >= candidate : best <= candidate) && best == best;
 }
 
-// N vectors of columns in registers: the best so far and whose it is, both renewed without a branch.
-template <class V, class I, int N, bool Max, bool Plus, bool Winners>
-inline void tile(const Row<V, I>& row, const V* x, int64_t stride, V* y, I* arg) {
+// N vectors of columns in registers: the best so far and whose it is, both renewed without a branch. Plain: no message
+// is NaN. The first tile of a row fetches `lines` of the rows to come; the others then find them in the cache.
+template <class V, class I, int N, bool Max, bool Plus, bool Winners, bool Plain>
+inline void tile(const Row<V, I>& row, const V* x, int64_t stride, int64_t lines, V* y, I* arg) {
   constexpr int L = kLanes<V>;
-  constexpr int kLines = (N * kVectorBytes + 63) / 64;
-  constexpr int64_t kAhead = N <= 2 ? 24 : 12;
+  constexpr int64_t kAhead = 12;
   Vec<V> best[N];
   Mask<V> winner[N] = {};
   Mask<V> now = {};
@@ -34,27 +34,27 @@ inline void tile(const Row<V, I>& row, const V* x, int64_t stride, V* y, I* arg)
     const Vec<V> in = load<Vec<V>>(x + int64_t(row.columns[e]) * stride + k * L);
     return Plus ? a + in : a * in;
   };
-  const auto fetch = [&](int64_t e) {
-    const char* next = reinterpret_cast<const char*>(x + int64_t(row.columns[e + kAhead]) * stride);
-    for (int l = 0; l < kLines; ++l) __builtin_prefetch(next + 64 * l);
-  };
   const auto take = [&](int64_t e) {
     now += 1;
     for (int k = 0; k < N; ++k) {
       const Vec<V> m = message(e, k);
-      const Mask<V> better = ~(Max ? best[k] >= m : best[k] <= m) & (best[k] == best[k]);
-      best[k] = better ? m : best[k];
+      Mask<V> better;
+      if constexpr (Plain) better = Max ? m > best[k] : m < best[k];
+      else better = ~(Max ? best[k] >= m : best[k] <= m) & (best[k] == best[k]);
       if constexpr (Winners) winner[k] = better ? now : winner[k];
+      if constexpr (Plain) best[k] = Max ? (m > best[k] ? m : best[k]) : (m < best[k] ? m : best[k]);
+      else best[k] = better ? m : best[k];
     }
   };
   for (int k = 0; k < N; ++k) best[k] = message(0, k);
-  if (kAhead < row.ahead) fetch(0);
   int64_t e = 1;
-  // Two loops, so that the first needs no test of the prefetch's reach.
-  const int64_t reach = row.ahead - kAhead < row.count ? row.ahead - kAhead : row.count;
-  for (; e < reach; ++e) {
-    fetch(e);
-    take(e);
+  if (lines) {  // two loops, so that the first needs no test of the prefetch's reach
+    const int64_t reach = row.ahead - kAhead < row.count ? row.ahead - kAhead : row.count;
+    for (; e < reach; ++e) {
+      const char* next = reinterpret_cast<const char*>(x + int64_t(row.columns[e + kAhead]) * stride);
+      for (int64_t l = 0; l < lines; ++l) __builtin_prefetch(next + 64 * l);
+      take(e);
+    }
   }
   for (; e < row.count; ++e) take(e);
   for (int k = 0; k < N; ++k) {
@@ -64,7 +64,7 @@ inline void tile(const Row<V, I>& row, const V* x, int64_t stride, V* y, I* arg)
   }
 }
 
-template <class V, class I, bool Max, bool Plus, bool Winners>
+template <class V, class I, bool Max, bool Plus, bool Winners, bool Plain>
 void best_of_row(const Row<V, I>& row, const V* x, int64_t width, V* y, I* arg) {
   constexpr int L = kLanes<V>;
   if (row.count == 0) {
@@ -74,10 +74,16 @@ void best_of_row(const Row<V, I>& row, const V* x, int64_t width, V* y, I* arg) 
     }
     return;
   }
-  int64_t c = 0;
-  for (; c + 4 * L <= width; c += 4 * L) tile<V, I, 4, Max, Plus, Winners>(row, x + c, width, y + c, arg + c);
-  if (c + 2 * L <= width) tile<V, I, 2, Max, Plus, Winners>(row, x + c, width, y + c, arg + c), c += 2 * L;
-  if (c + L <= width) tile<V, I, 1, Max, Plus, Winners>(row, x + c, width, y + c, arg + c), c += L;
+  int64_t c = 0, lines = (width * int64_t(sizeof(V)) + 63) / 64;
+#define TILE(N)                                                                                               \
+  tile<V, I, N, Max, Plus, Winners, Plain>(row, x + c, width, lines, y + c, Winners ? arg + c : nullptr), \
+      c += N * L, lines = 0
+  if constexpr (!Winners)
+    while (c + 8 * L <= width) TILE(8);
+  while (c + 4 * L <= width) TILE(4);
+  if (c + 2 * L <= width) TILE(2);
+  if (c + L <= width) TILE(1);
+#undef TILE
   for (; c < width; ++c) {
     const auto message = [&](int64_t e) {
       const V a = row.values ? row.values[e] : V(1), in = x[int64_t(row.columns[e]) * width + c];
@@ -94,30 +100,32 @@ void best_of_row(const Row<V, I>& row, const V* x, int64_t width, V* y, I* arg) 
   }
 }
 
-template <class V, class I, bool Max, bool Plus, bool Winners>
+template <class V, class I, bool Max, bool Plus, bool Winners, bool Plain>
 void best_of_rows(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
   const int64_t arcs = a.rows ? a.indptr[a.rows] : 0;
   for_rows(a.indptr, a.rows, width, threads, [&](int64_t i) {
     const int64_t begin = a.indptr[i], count = a.indptr[i + 1] - begin;
     const Row<V, I> row{a.indices + begin, a.values ? a.values + begin : nullptr, count, arcs - begin};
-    best_of_row<V, I, Max, Plus, Winners>(row, x, width, y + i * width, Winners ? arg + i * width : nullptr);
+    best_of_row<V, I, Max, Plus, Winners, Plain>(row, x, width, y + i * width, Winners ? arg + i * width : nullptr);
   });
 }
 
 template <class V, class I, bool Max, bool Plus>
-void with_winners_or_not(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
-  if (arg) best_of_rows<V, I, Max, Plus, true>(a, x, width, y, arg, threads);
-  else best_of_rows<V, I, Max, Plus, false>(a, x, width, y, arg, threads);
+void chosen(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool plain, int threads) {
+  if (arg && plain) best_of_rows<V, I, Max, Plus, true, true>(a, x, width, y, arg, threads);
+  else if (arg) best_of_rows<V, I, Max, Plus, true, false>(a, x, width, y, arg, threads);
+  else if (plain) best_of_rows<V, I, Max, Plus, false, true>(a, x, width, y, arg, threads);
+  else best_of_rows<V, I, Max, Plus, false, false>(a, x, width, y, arg, threads);
 }
 
 }  // namespace
 
 template <class V, class I>
-void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, int threads) {
-  if (max && plus) with_winners_or_not<V, I, true, true>(a, x, width, y, arg, threads);
-  else if (max) with_winners_or_not<V, I, true, false>(a, x, width, y, arg, threads);
-  else if (plus) with_winners_or_not<V, I, false, true>(a, x, width, y, arg, threads);
-  else with_winners_or_not<V, I, false, false>(a, x, width, y, arg, threads);
+void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, bool plain, int threads) {
+  if (max && plus) chosen<V, I, true, true>(a, x, width, y, arg, plain, threads);
+  else if (max) chosen<V, I, true, false>(a, x, width, y, arg, plain, threads);
+  else if (plus) chosen<V, I, false, true>(a, x, width, y, arg, plain, threads);
+  else chosen<V, I, false, false>(a, x, width, y, arg, plain, threads);
 }
 
 // Each source collects from the rows that it won: no two threads write one row, and the order is fixed.
@@ -170,7 +178,7 @@ void add_to_winners(const I* arg, int64_t rows, int64_t width, const V* dy, int6
 }
 
 #define INSTANTIATE(V, I)                                                                                    \
-  template void spmm_extremum(Csr<V, I>, const V*, int64_t, V*, I*, bool, bool, int);                        \
+  template void spmm_extremum(Csr<V, I>, const V*, int64_t, V*, I*, bool, bool, bool, int);                  \
   template void spmm_extremum_backward(Csr<V, I>, const I*, const V*, const I*, int64_t, V*, int);           \
   template void add_to_winners(const I*, int64_t, int64_t, const V*, int64_t, V*, int);
 WEFT_FOR_TYPES(INSTANTIATE)

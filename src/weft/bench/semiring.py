@@ -98,13 +98,14 @@ def _own(
     rows = []
     for name, (semiring, reduce, product) in OWN.items():
         theirs = partial(by_torch, a, product=product, reduce=reduce)
-        forward = interleaved(
-            {"weft": partial(A.aggregate, h.detach(), semiring), "torch": partial(theirs, h.detach())}, rounds
-        )
-        both = interleaved(
-            {"weft": partial(_trained, A, h, semiring), "torch": partial(_by_torch_trained, theirs, h)},
-            rounds,
-        )
+        turns: dict[str, Callable[[], object]] = {
+            "weft": partial(A.aggregate, h.detach(), semiring), "torch": partial(theirs, h.detach())
+        }  # fmt: skip
+        forward = interleaved(turns, rounds, warmup=1)
+        turns = {
+            "weft": partial(_trained, A, h, semiring), "torch": partial(_by_torch_trained, theirs, h)
+        }  # fmt: skip
+        both = interleaved(turns, rounds, warmup=1)
         rows.append({
             "semiring": name, "width": width, "forward_seconds": forward["weft"], "seconds": both["weft"],
             "forward_ratio": forward["torch"] / forward["weft"], "ratio": both["torch"] / both["weft"],

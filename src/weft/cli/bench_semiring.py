@@ -17,10 +17,10 @@ def run(arguments: Sequence[str]) -> int:
                     "Semirings that C++ knows against A @ h, and a user's own against gather, multiply and "
                     "scatter in torch, forward and with backward, in turns of one run.",
                     "  weft bench semiring\n"
-                    "  weft bench semiring --widths 16 --own-widths 16 --threads 1")  # fmt: skip
+                    "  weft bench semiring --widths 16 --own-widths 16,64 --threads 1")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_DEFAULT, help=f"({_DEFAULT})")
     parser.add_argument("--widths", default="16,64,128", metavar="N,N", help="of C++'s (16,64,128)")
-    parser.add_argument("--own-widths", default="16,64", metavar="N,N", help="of one's own (16,64)")
+    parser.add_argument("--own-widths", default="16", metavar="N,N", help="of one's own (16)")
     numbers = {
         "threads": "(2)",
         "rounds": "measurements; the median counts (7)",

@@ -112,6 +112,43 @@ class _Sum(Function):
 
 
 @metered("spmm")
+def best_values(a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool = False) -> Tensor:
+    """y of `extremum` alone, where no gradient is asked for: nobody needs to know who won. [rows, w]
+
+    >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
+    >>> best_values(a, torch.tensor([[1.0], [3.0]]), None, largest=True, plus=True).ravel()
+    tensor([4., 0.])
+    """
+    if native.served(x, a.indices, values):
+        return _extremum(a, x, values, largest, plus, None)
+    return extremum(a, x, values, largest, plus)[0]
+
+
+def _extremum(
+    a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool, arg: Tensor | None
+) -> Tensor:
+    x, values = x.contiguous(), None if values is None else values.contiguous()
+    rows, width = a.shape[0], x.shape[1]
+    y = empty(rows, width, like=x)
+    native.kernel("spmm_extremum", x, a.indices)(
+        rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
+        native.address(arg), largest, plus,
+        native.threads((a.arcs + rows) * width),
+    )  # fmt: skip
+    return y
+
+
+def _never_nan(x: Tensor, values: Tensor | None, plus: bool) -> bool:
+    """Whether no a_ij ⊗ x[j] is NaN: one look at x is cheaper than one at every message."""
+    if not x.numel():
+        return True
+    low, high = x.aminmax()
+    # NaN is neither; a product of 0 and infinity is NaN, a sum of a finite number and infinity is not.
+    fine = bool(low == low) if plus else bool(torch.isfinite(low) & torch.isfinite(high))
+    return fine and (values is None or bool(torch.isfinite(values).all()))
+
+
+@metered("spmm")
 def extremum(
     a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -122,13 +159,8 @@ def extremum(
     """
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
-        x, values = x.contiguous(), None if values is None else values.contiguous()
-        y, arg = empty(rows, width, like=x), empty(rows, width, like=x, dtype=a.indices.dtype)
-        native.kernel("spmm_extremum", x, a.indices)(
-            rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
-            native.address(arg), largest, plus, native.threads((a.arcs + rows) * width),
-        )  # fmt: skip
-        return y, arg
+        arg = empty(rows, width, like=x, dtype=a.indices.dtype)
+        return _extremum(a, x, values, largest, plus, arg), arg
     if dry.is_dry(x, a.indices, values):
         return dry.blank(rows, width, dtype=x.dtype), dry.blank(rows, width, dtype=a.indices.dtype)
     messages = x[a.indices.long()]

@@ -6,13 +6,14 @@ A layer sees these protocols; `weft.parallel.Operator` is what answers them. myp
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import torch
 from torch import Tensor
 
 from ..kernels import Semiring, Stream
 from ..kernels.fold import Fold
+from ..kernels.scoring import Scoring
 
 
 class EntryNumbers(Protocol):
@@ -127,20 +128,12 @@ class Adjacency(Protocol):
     def entries(self) -> EntryNumbers:
         """Numbers at A's entries."""
 
-    def attend(
-        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
-        scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: tuple[float, Stream] | None = None, bias: Tensor | None = None,
-        mix: Tensor | None = None, edge: tuple[str, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
+    def attend(self, row: Tensor, column: Tensor, x: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Ψ x through the fused kernels."""
 
     def attend_data(
-        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
-        scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: tuple[float, Stream] | None = None, bias: Tensor | None = None,
-        mix: Tensor | None = None, edge: tuple[str, Tensor] | None = None, values: str = "features",
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self, row: Tensor, column: Tensor, x: Tensor, values: str = "features", **how: Unpack[Scoring]
+    ) -> tuple[Tensor, Tensor]:
         """The same, and Σ_j Ψ_ij f_ij beside it, f what arcs carry."""
 
     def fold(

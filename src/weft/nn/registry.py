@@ -484,7 +484,7 @@ def own_options(config: ModelConfig) -> Any:
     """The chosen model's own options, of the type that its entry names.
 
     >>> own_options(ModelConfig("sage", aggregate="max"))
-    SAGEOptions(aggregate='max')
+    SAGEOptions(normalise='auto', aggregate='max')
     """
     options = MODELS[config.name].options
     return None if options is None else options(**config.own)

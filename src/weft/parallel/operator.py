@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -24,16 +24,16 @@ from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..kernels import CSR, Semiring, Stream, dropout, gather_rows, norms
 from ..kernels.fold import Fold
-from .attend import Attend, Attention, SelfAttend, check_attention
+from .arcwise import Arcwise
 from .blocks import Blocks
+from .cutting import cut_into_plan
 from .entries import Entries, extremum_of
 from .exchange import Exchange
 from .fold import FoldArcs
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
-from .messages import ChannelStats, ChannelSum
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
-from .source import Arcs, Source, read_normalised
+from .source import Source, read_normalised
 from .transposed import transposed
 from .volume import Volume, counted
 
@@ -46,7 +46,7 @@ class Virtual(Protocol[Sampled]):
     def sampled_at(self, A: Any) -> Sampled: ...
 
 
-class Operator:
+class Operator(Arcwise):
     """A, and this rank's share of its rows.
 
         rows      [t]  the vertices of the rows that `A @ h` gives here, by their number in the graph
@@ -141,7 +141,7 @@ class Operator:
             source, blocks.order[slab[0] : slab[1]], how, comm,
             (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of, data, dtype,
         )  # fmt: skip
-        plan = _plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        plan = cut_into_plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
         if move_adjacency:
             check_slices(grid)
             line = plan.feature.comm
@@ -339,156 +339,12 @@ class Operator:
     def _block(self) -> bool:
         return self._layout is None
 
-    # Attention.
+    # Arc by arc: attention and messages are `Arcwise`'s.
 
     @functools.cached_property
     def entries(self) -> Entries:
         """Numbers at A's entries."""
         return Entries(self)
-
-    def attend(
-        self,
-        row: Tensor,
-        column: Tensor,
-        x: Tensor,
-        gain: Tensor | None = None,
-        scale: Tensor | None = None,
-        kind: str = "additive",
-        heads: int = 1,
-        slope: float = 1.0,
-        softmax: bool = True,
-        drop: tuple[float, Stream] | None = None,
-        bias: Tensor | None = None,
-        mix: Tensor | None = None,
-        edge: tuple[str, Tensor] | None = None,
-    ) -> Tensor:
-        """Ψ x, Ψ the (row softmax of the) scores at A's entries, through the fused kernels.
-
-            additive  s_ij = leaky(row_i + column_j + bias_ij)     row  [t, heads], column  [s, heads]
-            dot       s_ij = scale_i gain_j ⟨row_i, column_j⟩    row, column  [·, heads · d],
-                                                         scale, gain  [·, heads], 1 where not given
-            channel   s_ij = Σ_c mix_c leaky(row_ic + column_jc + (f_ij W)_c) over the head's columns,
-                      row, column [·, heads · d], mix [heads · d], edge = (name of the arcs' data f, W [t, ·])
-            bias      [arcs, heads], numbers per entry: added to scores; to additive ones before leaky
-            x         [s, heads · out], each head's columns beside each other; so is the result
-            drop      (p, stream): share of the arcs left out in each head
-
-        A's own values are not read: `attend` sees where A has entries.
-        """
-        return self.attend_data(
-            row, column, x, gain, scale, kind, heads, slope, softmax, drop, bias, mix, edge, ""
-        )[0]
-
-    def attend_data(
-        self,
-        row: Tensor,
-        column: Tensor,
-        x: Tensor,
-        gain: Tensor | None = None,
-        scale: Tensor | None = None,
-        kind: str = "additive",
-        heads: int = 1,
-        slope: float = 1.0,
-        softmax: bool = True,
-        drop: tuple[float, Stream] | None = None,
-        bias: Tensor | None = None,
-        mix: Tensor | None = None,
-        edge: tuple[str, Tensor] | None = None,
-        values: str = "features",
-    ) -> tuple[Tensor, Tensor]:
-        """`attend`, and beside Ψ x also Σ_j Ψ_ij f_ij, f the arcs' data named `values`. → [t, heads · t_f].
-
-        So values x_j + f_ij U need nothing of arcs × width: their sum is Ψ x + (Σ_j Ψ_ij f_ij) U.
-        """
-        if kind not in ("additive", "dot", "channel"):
-            raise unknown("attention", kind, ["additive", "dot", "channel"])
-        row, scale = self.own(row), None if scale is None else self.own(scale)
-        self.check({"row": row, "scale": scale}, {"column": column, "x": x, "gain": gain})
-        check_attention(kind, heads, row, column, x, gain, scale, bias, mix, edge, self.arcs_seen)
-        for name in (values, "" if edge is None else edge[0]):
-            self._check_data(name)
-        dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
-        how = Attention(kind, heads, slope, softmax, dropped, "" if edge is None else edge[0], values)
-        plain = bias is None and not values
-        if kind == "dot" and plain and row is column is x and self._square:
-            learns = torch.is_grad_enabled()
-            learned = [learns and t is not None and t.requires_grad for t in (x, scale, gain)]
-            sloped = learned == [False, True, False]
-            if sloped or not any(learned) or self._symmetric:
-                ones = x.new_ones(x.shape[0], heads)
-                scale, gain = ones if scale is None else scale, ones if gain is None else gain
-                names = self.plan.row_names.long(), self.plan.names_of(0)
-                y = SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
-                return y, y.new_empty(0)
-        if scale is not None:
-            by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
-            row = (by_head * scale[:, :, None]).view_as(row)
-        weight = None if edge is None else edge[1]
-        return Attend.apply(row, column, x, gain, bias, mix, weight, self.plan, how)
-
-    @property
-    def arcs_seen(self) -> int:
-        """Entries of this rank's matrices, slices of others included: numbers per entry are so many."""
-        return sum(self.plan.arcs)
-
-    def _check_data(self, name: str) -> None:
-        if name and any(name not in a.data for a in self.plan.matrices):
-            known = ", ".join(sorted(self.plan.matrices[0].data)) or "none"
-            raise UserError(f"the arcs carry no {name!r} here, but: {known}. Name it in the layer's `data`.")
-
-    def fold(
-        self, h: Tensor, fold: Fold, data: str = "", target: bool = False, learned: Sequence[Tensor] = ()
-    ) -> Tensor:
-        """y_i = ⊕ over j of message(h_j, what the arc carries, h_i), some arcs at a time. [s, w] → [t, w].
-
-        fold     the message and ⊕ (`weft.kernels.fold`); each column of a message follows from that column
-        data     name of the arcs' data; data as wide as h goes with it, column by column. "": A's entries
-        target   whether the message reads h_i
-        learned  weights that it reads
-        """
-        self.check({}, {"h": h})
-        self._check_data(data)
-        span = (self._first_column, self._width) if self._partial is not None and self._width else None
-        entries = None
-        if not data:
-            entries = self.entries.values(h.dtype)
-        return FoldArcs.apply(
-            h, self.own(h) if target else None, entries, self.plan, fold, (data, span), *learned
-        )
-
-    def channel_sum(
-        self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
-        edge: tuple[str, Tensor] | None = None, value_weight: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Messages made column by column of z_ij = row_i + column_j + f_ij W, summed up. → [t, w].
-
-            relu   y_i = Σ_j max(z_ij, 0)
-            gate   y_i = Σ_j σ(z_ij) ∘ (x_j + f_ij value_weight)
-            edge   (name of the arcs' data f, W [t, w]);  row [t, w];  column, x [s, w]
-
-        >>> a = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
-        >>> Operator.local(a).channel_sum("relu", torch.tensor([[1.0], [-2.0]])).ravel()
-        tensor([0., 1.])
-        """
-        if kind not in ("relu", "gate"):
-            raise unknown("kind of message", kind, ["relu", "gate"])
-        row = None if row is None else self.own(row)
-        self.check({"row": row}, {"column": column, "x": x})
-        name, weight = ("", None) if edge is None else edge
-        self._check_data(name)
-        return ChannelSum.apply(row, column, x, weight, value_weight, self.plan, kind, name)
-
-    def channel_stats(self, column: Tensor, edge: tuple[str, Tensor] | None = None) -> tuple[Tensor, ...]:
-        """(Σ_j z, Σ_j z², max_j z, min_j z) of z_ij = column_j + f_ij W, in one walk; 0 without arcs.
-
-        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
-        >>> [t.ravel().tolist() for t in Operator.local(a).channel_stats(torch.tensor([[1.0], [-2.0]]))]
-        [[-1.0, 0.0], [5.0, 0.0], [1.0, 0.0], [-2.0, 0.0]]
-        """
-        self.check({}, {"column": column})
-        name, weight = ("", None) if edge is None else edge
-        self._check_data(name)
-        return ChannelStats.apply(column, weight, self.plan, name)
 
     def note(self, what: str, how: str) -> None:
         """Remember how an expression was computed, for `explain`."""
@@ -626,71 +482,3 @@ def check_slices(grid: Grid) -> None:
             f"--move-adjacency cuts A along the feature axis, grid {grid} has none. "
             "Use --strategy 2d, 3d or feature with more ranks."
         )
-
-
-def _plan(
-    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
-) -> Plan:
-    """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
-
-    *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*
-    """
-    grid = blocks.grid
-    i, k, _ = grid.place(comm.rank)
-    lines = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
-    unions = [blocks.union(j, k) for j in range(grid.row)]
-    mine = [blocks.union(i, j) for j in range(grid.inner)]
-    slab = blocks.slab(i)
-
-    # keep the columns of K_k
-    place = blocks.place_of[arcs.vertex]
-    slab_of = torch.full_like(place, -1)
-    for j, (begin, end) in enumerate(unions):
-        slab_of[(place >= begin) & (place < end)] = j
-    inside = slab_of >= 0
-    arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
-
-    # rows of T, by the rank of the inner line that they are for
-    row, pieces = arcs.row, [end - begin for begin, end in mine]
-    rows_written: list[Tensor] | None = None
-    if sparse:
-        written = torch.zeros(slab[1] - slab[0], dtype=torch.bool, device=row.device)
-        written[row] = True
-        begin, end = mine[k]
-        written[begin - slab[0] : end - slab[0]] = True  # the own piece is whole
-        rows_written = [written[b - slab[0] : e - slab[0]].nonzero().ravel() for b, e in mine]
-        pieces = [r.numel() for r in rows_written]
-        row = (written.cumsum(0) - 1)[row]
-    total = sum(pieces)
-    row_names = blocks.order[slab[0] : slab[1]]
-    row_names = row_names if rows_written is None else row_names[written]
-
-    index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
-    matrices: list[CSR | Sliced] = []
-    names, columns_read = [], []
-    for j, (begin, end) in enumerate(unions):
-        here = slab_of == j
-        own = arcs.pick(here)
-        column, width = place[here] - begin, end - begin
-        name = blocks.order[begin:end]
-        if sparse and j != i:
-            read, column = torch.unique(column, return_inverse=True)
-            name, width = name[read], read.numel()
-            columns_read.append(read)
-        else:
-            columns_read.append(torch.arange(width, device=column.device))
-        counts = torch.bincount(row[here], minlength=total)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        value = None if own.value is None else own.value.to(dtype)
-        matrices.append(CSR(indptr, column.to(index), value, (total, width), own.data))
-        names.append(name.to(index))
-
-    row_sizes = [end - begin for begin, end in unions]
-    return Plan(
-        FeatureLine(lines["feature"], [blocks.sizes[peer] for peer in grid.peers(comm.rank, "feature")]),
-        Exchange(lines["row"], row_sizes, columns_read if sparse else None, overlap),
-        Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
-        matrices,
-        names,
-        row_names,
-    )

@@ -26,7 +26,7 @@ from ..comm import Communicator
 from ..errors import UserError
 from ..kernels import CSR
 from ..kernels.function import Function
-from ..kernels.spmm import extremum, extremum_backward, multiply
+from ..kernels.spmm import best_values, extremum, extremum_backward, multiply
 from ..memory import empty
 from .blocks import even_sizes, starts
 from .exchange import Exchange
@@ -267,6 +267,17 @@ class Plan:
         y, winner = self.best(self.feature.split(h), None, how)
         return self.feature.join(y, h.shape[1]), winner
 
+    def forward_best(self, h: Tensor, how: Extremum) -> Tensor:
+        """y_own where one matrix has whole rows and nobody asks who won."""
+        a = self.matrix(0)
+        y = best_values(a, self.feature.split(h), a.values, how.largest, how.plus)
+        if how.zero is not None:
+            worse = (a.counts == 0)[:, None]
+            if how.zero != (-torch.inf if how.largest else torch.inf):
+                worse = worse | ((y < how.zero) if how.largest else (y > how.zero))
+            y.masked_fill_(worse, how.zero)
+        return self.feature.join(y, h.shape[1])
+
     def best(self, x: Tensor, values: Sequence[Tensor] | None, how: Extremum) -> tuple[Tensor, Tensor]:
         """(y, winners) of U(i,k) and C_f; `values` per A_j stand in for A's own."""
         best: tuple[Tensor, Tensor] | None = None
@@ -373,6 +384,8 @@ class PropagateExtremum(Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, plan: Plan, how: Extremum) -> Tensor:
         ctx.plan, ctx.plus = plan, how.plus
+        if plan.alone and not ctx.needs_input_grad[0]:
+            return plan.forward_best(h.detach().contiguous(), how)
         y, winner = plan.forward_extremum(h.detach().contiguous(), how)
         ctx.save_for_backward(winner)
         return y
