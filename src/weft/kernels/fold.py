@@ -78,13 +78,8 @@ class Fold:
         return torch.add(a, b) if self.kind == "sum" else self.add(a, b)
 
     @property
-    def spare(self) -> float:
-        """What a padded place holds: it changes nothing."""
-        return {"max": -torch.inf, "min": torch.inf}.get(self.kind, self.neutral)
-
-    @property
     def neutral(self) -> float:
-        """What rows begin with."""
+        """What rows begin with, and a padded place holds."""
         return 0.0 if self.wins or self.zero is None else self.zero
 
     def reduce(self, m: Tensor) -> Tensor:
@@ -93,6 +88,8 @@ class Fold:
             return m.sum(0)
         if self.kind == "logsum":
             return torch.logsumexp(m, 0)
+        if self.wins:
+            return _tree(torch.maximum if self.kind == "max" else torch.minimum, m)
         return self.add(torch.full_like(m[0], self.neutral), _tree(self.add, m))
 
 
@@ -165,9 +162,9 @@ def _make(
 
 
 def _padded(fold: Fold, m: Tensor, chunk: Chunk) -> Tensor:
-    """[size · k, w] → [size, k, w], spare places filled."""
-    m = m.view(*chunk.arcs.shape, m.shape[-1])
-    return m if chunk.spare is None else torch.where(chunk.spare[:, :, None], fold.spare, m)
+    """[size · k, w] → [size, k, w], spare places filled; under max and min they may repeat an arc."""
+    m = m.reshape(*chunk.arcs.shape, m.shape[-1])
+    return m if chunk.spare is None or fold.wins else torch.where(chunk.spare[:, :, None], fold.neutral, m)
 
 
 @metered("fold")
@@ -187,13 +184,14 @@ def fold_arcs(a: CSR, fold: Fold, ops: Operands, wants_winners: bool = True) -> 
         return Folded(_logsum(a, ops), None)
     if dry.is_dry(ops.column, ops.arc, ops.row, a.indices):
         _dry_message(fold, ops)
-        winner = dry.blank(rows, width, dtype=a.indices.dtype) if fold.wins else None
+        wins = fold.wins and wants_winners
+        winner = dry.blank(rows, width, dtype=a.indices.dtype) if wins else None
         return Folded(dry.blank(rows, width, dtype=ops.column.dtype), winner)
-    y, won = _walk(a, fold, lambda chunk: _make(a, fold, ops, chunk).m, ops.column)
+    wins = fold.wins and wants_winners
+    y, won = _walk(a, fold, lambda chunk: _make(a, fold, ops, chunk).m, ops.column, wins)
     if won is None:
         return Folded(y, None)
-    none = a.indices.new_full((1,), -1)
-    return Folded(y, torch.cat([a.indices, none])[won] if wants_winners else None)
+    return Folded(y, torch.cat([a.indices, a.indices.new_full((1,), -1)])[won])
 
 
 def _dry_message(fold: Fold, ops: Operands) -> None:
@@ -208,13 +206,13 @@ def _dry_message(fold: Fold, ops: Operands) -> None:
 
 
 def _walk(
-    a: CSR, fold: Fold, messages: Callable[[Chunk], Tensor], like: Tensor
+    a: CSR, fold: Fold, messages: Callable[[Chunk], Tensor], like: Tensor, wins: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """(y, the arc that won or a.arcs) of messages that are made chunk by chunk."""
+    """(y, the arc that won or a.arcs, where `wins`) of messages that are made chunk by chunk."""
     seg, width = Segments.of(a), like.shape[1]
 
     def room(rows: int) -> tuple[Tensor, Tensor | None]:
-        won = torch.full((rows, width), a.arcs, device=like.device) if fold.wins else None
+        won = torch.full((rows, width), a.arcs, device=like.device) if wins else None
         return empty(rows, width, like=like).fill_(fold.neutral), won
 
     y, won = room(a.shape[0])
@@ -222,7 +220,7 @@ def _walk(
     if seg.above is not None:
         parts, part_won = room(seg.count)
         _reduce(seg.pieces, fold, messages, parts, part_won)
-        whole, which = _walk(seg.above, fold, lambda chunk: parts[chunk.arcs.reshape(-1)], parts)
+        whole, which = _walk(seg.above, fold, lambda chunk: parts[chunk.arcs.reshape(-1)], parts, wins)
         long = (seg.above.counts > 0).nonzero().ravel()
         y[long] = whole[long]
         if won is not None and which is not None and part_won is not None:
@@ -237,11 +235,12 @@ def _reduce(
         for chunk in group.chunks(y.shape[1]):
             m = _padded(fold, messages(chunk), chunk)
             if won is None:
-                y[chunk.to] = fold.reduce(m)
+                y.index_copy_(0, chunk.to, fold.reduce(m))
             else:
                 best, at = m.max(0) if fold.kind == "max" else m.min(0)
                 each = torch.arange(at.shape[0], device=at.device)[:, None]
-                y[chunk.to], won[chunk.to] = best, chunk.arcs[at, each]
+                y.index_copy_(0, chunk.to, best)
+                won.index_copy_(0, chunk.to, chunk.arcs[at, each])
 
 
 class FoldGradients(NamedTuple):
@@ -283,7 +282,7 @@ def fold_backward(
         dsource, dtarget, dentry = found
         if dcolumn is not None and dsource is not None:
             index = a.indices[chunk.arcs.reshape(-1)]
-            scatter_rows_(dcolumn, index, _zeroed(dsource, chunk))
+            scatter_rows_(dcolumn, index, dsource)
         if drow is not None and dtarget is not None:
             scatter_rows_(drow, chunk.row, dtarget)
         if darc is not None and dentry is not None:
@@ -291,13 +290,6 @@ def fold_backward(
             darc[chunk.arcs.reshape(-1)[real]] = dentry[real]
         learned = [_plus(total, new) for total, new in zip(learned, more, strict=True)]
     return FoldGradients(dcolumn, darc, drow, learned)
-
-
-def _zeroed(x: Tensor, chunk: Chunk) -> Tensor:
-    """A gradient without what spare places made: they repeat an arc."""
-    if chunk.spare is None:
-        return x
-    return x.masked_fill(chunk.spare.reshape(-1, 1), 0)
 
 
 def _plus(total: Tensor | None, new: Tensor | None) -> Tensor | None:
@@ -363,8 +355,11 @@ def _of_messages(
         assert folded.winner is not None
         column = a.indices[chunk.arcs]
         name = column if labels is None else labels[column.long()]
+        if chunk.spare is not None:  # they repeat an arc, and win nothing
+            name = name.masked_fill(chunk.spare, -2)
         dm = torch.where(folded.winner[chunk.row] == name[:, :, None], g, 0.0)
-    elif fold.add_gradient is not None:
+        return dm.reshape(size * k, -1)
+    if fold.add_gradient is not None:
         whole = folded.y[chunk.row].expand(size, k, -1)
         dm = fold.add_gradient(m, whole, g.expand(size, k, -1))
     else:

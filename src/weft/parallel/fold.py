@@ -75,11 +75,12 @@ class FoldArcs(Function):
         whole = None if cut_row is None else plan.whole(cut_row)
         numbers = None if arc is None else arc.detach().contiguous()
         weights = tuple(w.detach() for w in learned)
+        asked = any(ctx.needs_input_grad)  # else nobody needs to know who won
         shares: list[Tensor] = []
         found: Folded | None = None
         for j, block in plan.row.gather(cut):
             ops = _operands(how, plan, j, block, numbers, whole, weights)
-            part = fold_arcs(plan.matrix(j), fold, ops)
+            part = fold_arcs(plan.matrix(j), fold, ops, asked or not plan.alone)
             if part.winner is not None:
                 part = Folded(part.y, plan.named(part.winner, j))
             if fold.by_tree:
@@ -87,9 +88,10 @@ class FoldArcs(Function):
             found = part if found is None else _merged(fold, found, part)
         assert found is not None
         y, winner, came = _along_inner(plan, fold, found)
-        if fold.wins:
-            assert winner is not None
+        if winner is not None:
             y, winner = Extremum(fold.kind == "max", zero=fold.zero).with_zero(y, winner)
+        elif fold.wins:
+            y = Extremum(fold.kind == "max", zero=fold.zero).without_winners(y, plan.matrix(0).counts)
         ctx.plan, ctx.how, ctx.came_at = plan, how, [at for at, _ in came]
         kept = shares if len(shares) > 1 else []
         ctx.kept = len(kept)

@@ -271,12 +271,7 @@ class Plan:
         """y_own where one matrix has whole rows and nobody asks who won."""
         a = self.matrix(0)
         y = best_values(a, self.feature.split(h), a.values, how.largest, how.plus)
-        if how.zero is not None:
-            worse = (a.counts == 0)[:, None]
-            if how.zero != (-torch.inf if how.largest else torch.inf):
-                worse = worse | ((y < how.zero) if how.largest else (y > how.zero))
-            y.masked_fill_(worse, how.zero)
-        return self.feature.join(y, h.shape[1])
+        return self.feature.join(how.without_winners(y, a.counts), h.shape[1])
 
     def best(self, x: Tensor, values: Sequence[Tensor] | None, how: Extremum) -> tuple[Tensor, Tensor]:
         """(y, winners) of U(i,k) and C_f; `values` per A_j stand in for A's own."""
@@ -334,6 +329,15 @@ class Extremum:
         # Nobody is the winner where zero is better: no gradient goes anywhere from there.
         loses = (winner < 0) | ((y < self.zero) if self.largest else (y > self.zero))
         return y.masked_fill_(loses, self.zero), winner.masked_fill_(loses, -1)
+
+    def without_winners(self, y: Tensor, counts: Tensor) -> Tensor:
+        """The same where nobody asks who won; counts [rows]: of how many."""
+        if self.zero is None:
+            return y
+        loses = (counts == 0)[:, None]
+        if self.zero != (-torch.inf if self.largest else torch.inf):
+            loses = loses | ((y < self.zero) if self.largest else (y > self.zero))
+        return y.masked_fill_(loses, self.zero)
 
 
 def cloned(x: Tensor) -> Tensor:
