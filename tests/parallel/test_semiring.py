@@ -130,8 +130,8 @@ CASES = [
     ((1, 1, 1), "dense", True, "random"),
     ((3, 1, 1), "sparse", True, "lumps"),
     ((1, 3, 1), "dense", False, "random"),
-    ((1, 1, 7), "dense", True, "even"),
-    ((2, 2, 1), "sparse", True, "random"),
+    pytest.param((1, 1, 7), "dense", True, "even", marks=pytest.mark.slow),
+    pytest.param((2, 2, 1), "sparse", True, "random", marks=pytest.mark.slow),
     ((2, 2, 2), "dense", True, "lumps"),
 ]
 

@@ -149,9 +149,9 @@ def check(comm: Communicator, shape: Shape, exchange: str, parts: str, moving: b
 CASES = [
     ((1, 1, 1), "dense", "random", False),
     ((3, 1, 1), "sparse", "lumps", False),
-    ((1, 3, 1), "dense", "even", False),
+    pytest.param((1, 3, 1), "dense", "even", False, marks=pytest.mark.slow),
     ((1, 1, 3), "dense", "random", True),
-    ((2, 2, 1), "sparse", "random", False),
+    pytest.param((2, 2, 1), "sparse", "random", False, marks=pytest.mark.slow),
     ((2, 2, 2), "dense", "lumps", False),
 ]
 

@@ -132,20 +132,29 @@ def _extremum(
     y = empty(rows, width, like=x)
     native.kernel("spmm_extremum", x, a.indices)(
         rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
-        native.address(arg), largest, plus,
+        native.address(arg), largest, plus, _never_nan(a, x, values, plus),
         native.threads((a.arcs + rows) * width),
     )  # fmt: skip
     return y
 
 
-def _never_nan(x: Tensor, values: Tensor | None, plus: bool) -> bool:
+def _never_nan(a: CSR, x: Tensor, values: Tensor | None, plus: bool) -> bool:
     """Whether no a_ij ⊗ x[j] is NaN: one look at x is cheaper than one at every message."""
     if not x.numel():
         return True
     low, high = x.aminmax()
     # NaN is neither; a product of 0 and infinity is NaN, a sum of a finite number and infinity is not.
     fine = bool(low == low) if plus else bool(torch.isfinite(low) & torch.isfinite(high))
-    return fine and (values is None or bool(torch.isfinite(values).all()))
+    return fine and (values is None or _finite(a, values))
+
+
+def _finite(a: CSR, values: Tensor) -> bool:
+    """Whether all of them are; of A's own values it is found once."""
+    if values is not a.values:
+        return bool(torch.isfinite(values).all())
+    if "finite_values" not in a.__dict__:
+        a.__dict__["finite_values"] = bool(torch.isfinite(values).all())
+    return bool(a.__dict__["finite_values"])
 
 
 @metered("spmm")
