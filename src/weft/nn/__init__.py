@@ -7,7 +7,7 @@ from .layer import Layer, in_halves
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import Model, Noise
 from .ptags import Messages, PTagsLayer
-from .registry import MODELS, Entry, ModelConfig, build, check_model, model_widths, register
+from .registry import MODELS, Entry, ModelConfig, build, check_model, model_hops, model_widths, register
 
 __all__ = [
     "DECODERS",
@@ -35,6 +35,7 @@ __all__ = [
     "build_decoder",
     "check_model",
     "in_halves",
+    "model_hops",
     "model_widths",
     "register",
 ]

@@ -14,10 +14,11 @@ from torch import Tensor
 from ..errors import UserError, unknown
 from ..kernels.fold import Fold
 from ..kernels.scoring import Scoring
-from .attend import Attend, Attention, SelfAttend, check_attention
+from .attend import Attend, SelfAttend
 from .fold import FoldArcs
 from .layout import Partial
 from .messages import ChannelStats, ChannelSum
+from .operands import Attention, check_attention
 from .propagate import Plan
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from .fold import FoldArcs
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
-from .source import Source, read_normalised
+from .source import Arcs, Source, read_normalised
 from .transposed import transposed
 from .volume import Volume, counted
 
@@ -141,13 +141,23 @@ class Operator(Arcwise):
             source, blocks.order[slab[0] : slab[1]], how, comm,
             (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of, data, dtype,
         )  # fmt: skip
-        plan = cut_into_plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
         if move_adjacency:
             check_slices(grid)
-            line = plan.feature.comm
-            plan.matrices = [Sliced(plan.matrix(j), line) for j in range(grid.row)]
+            line = A.plan.feature.comm
+            A.plan.matrices = [Sliced(A.plan.matrix(j), line) for j in range(grid.row)]
+        A.plan = A.plan if str(device) == "cpu" else A.plan.to(device)
+        return A
+
+    @classmethod
+    def of_arcs(
+        cls, arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype,
+        overlap: bool = True,
+    ) -> Operator:  # fmt: skip
+        """A from the arcs into this rank's slab, as they are: by row, within a row by vertex."""
         layout = Rows(comm, blocks)
-        return cls(plan if str(device) == "cpu" else plan.to(device), layout.ids, layout=layout)
+        plan = cut_into_plan(arcs, blocks, comm, sparse, dtype, overlap)
+        return cls(plan, layout.ids, layout=layout)
 
     @classmethod
     def local(cls, a: CSR, rows: Tensor | None = None, columns: Tensor | None = None, mean: bool = False,
