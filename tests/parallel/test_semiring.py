@@ -141,3 +141,33 @@ def test_every_semiring_on_every_grid_is_dense_algebra_with_the_words_foretold(
     shape, exchange, weighted, parts
 ):
     run_ranks(check, Grid(*shape).size, "threads", shape, exchange, weighted, parts)
+
+
+WORDS = {
+    "sum": (1, 1, 1, 1), "max plus": (1, 2, 2, 1), "widest": (1, 2, 2, 2), "log": (1, 1, 2, 2),
+    "cubes by hand": (1, 1, 2, 2), "cubes": (1, 1, 1, 2),
+}  # fmt: skip
+"""(h along row, T along inner) forward, (inner, row) backward: docs/algorithms/semirings.md."""
+
+
+def test_words_are_those_of_the_table_in_the_docs():
+    def work(comm: Communicator) -> None:
+        A = Operator.build(directed(N, True), comm, Grid(2, 2), "none", dtype=torch.float64)
+        i, k, _ = A.grid.place(comm.rank)
+
+        def rows(a: int, b: int) -> int:
+            begin, end = A.layout.blocks.union(a, b)
+            return end - begin
+
+        along_row, along_inner = WIDTH * rows(1 - i, k), WIDTH * rows(i, 1 - k)
+        own = WIDTH * rows(i, k)  # what others compute for this rank's rows
+        for name, (ahead, merged, gathered, back) in WORDS.items():
+            with Ledger(comm) as books:
+                work_of = A.aggregate(A.layout.take(positive()).requires_grad_(), SEMIRINGS[name])
+            assert sum(received(books)[0].values()) == ahead * along_row + merged * own, name
+            with Ledger(comm) as books:
+                work_of.backward(A.layout.take(gradient_of(1)))
+            total = gathered * along_inner + (back - 1) * along_row + own
+            assert sum(received(books)[0].values()) == total, name
+
+    run_ranks(work, 4, "threads")
