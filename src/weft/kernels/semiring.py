@@ -127,7 +127,7 @@ def _some() -> tuple[Tensor, ...]:
     return tuple(t.reshape(-1, 1) for t in torch.meshgrid(few, few, few, indexing="ij"))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def check_reduction(by: Reduction) -> None:
     """Refuse, by a test product, a ⊕ that depends on the order of arcs or ranks, or has another shape."""
     a, b, c = _some()
@@ -145,7 +145,7 @@ def check_reduction(by: Reduction) -> None:
         _shaped("add_gradient", by.gradient(a, ab, b), a)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def check_semiring(semiring: Semiring) -> None:
     """The same of a semiring, and its ⊗ by a test product."""
     check_reduction(semiring.reduction)
