@@ -52,6 +52,8 @@ def _measure(graph: Graph, work: str, epochs: int, every: int, seed: int) -> dic
         seconds: list[float] = []
         with RunFolder.create(config) as folder:
             result = trainer.fit(folder, lambda record: seconds.append(record["seconds"]))
+            if result.interrupted:
+                raise KeyboardInterrupt
             kept = checkpoints(folder.path)[0]
             size, resumed = Checkpoint(kept).bytes, _resume(trainer, folder.path)
     # An epoch beside a checkpoint is the one that follows it; the first two warm up.

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UserError, unknown
 from . import (
+    bench_accelerate,
     bench_attention,
     bench_checkpoint,
     bench_comm,
@@ -36,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
         "semiring": bench_semiring.run,
-        "checkpoint": bench_checkpoint.run, "width": bench_width.run,
+        "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -54,6 +55,7 @@ def run(arguments: Sequence[str]) -> int:
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
               "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch\n"
+              "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"
               "  checkpoint  what a checkpoint costs: stall, slowdown, size, seconds to go on\n"
               "  width       peak memory over width and arcs: what grows with arcs × width")  # fmt: skip
         return 0

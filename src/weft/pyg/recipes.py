@@ -301,6 +301,7 @@ class Hop:
         self._learned = weight is not None and weight.requires_grad and torch.is_grad_enabled()
         self._seen = see(layer, of, edge_index, None if self._learned else weight)
         self._of, self._reduce = (edge_index, weight), reduce
+        self._kind = reduce, layer.module.flow
 
     def __call__(self, h: Tensor) -> Tensor:
         return combine(self._seen, h, self._reduce, self._of[1] if self._learned else None)
@@ -312,12 +313,12 @@ class Hop:
         """
         if self._learned or x.requires_grad or x.grad_fn is not None or x.is_inference():
             return None
-        met = BESIDE.get(("met", self._reduce, id(self._of[0])), (x, *self._of), lambda: [0])
+        # One place a reduction: arcs that change from call to call push each other out and nothing piles up.
+        met = BESIDE.get(("met", *self._kind), (x, *self._of), lambda: [0])
         met[0] += 1
         if met[0] < 2:
             return None
-        key = "kept", self._reduce, id(self._of[0])
-        found: Tensor = BESIDE.get(key, (x, *self._of), lambda: self(x).detach())
+        found: Tensor = BESIDE.get(("kept", *self._kind), (x, *self._of), lambda: self(x).detach())
         return found
 
 
