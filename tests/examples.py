@@ -29,7 +29,7 @@ def load_example(name: str) -> ModuleType:
 def example(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example; what it registers is gone again after the test."""
     for registry in (MODELS, TASKS):
-        for key in ("shy", "generous", "number"):
+        for key in ("shy", "generous", "number", "listing1", "widest"):
             monkeypatch.setitem(registry, key, next(iter(registry.values())))
             monkeypatch.delitem(registry, key)
     monkeypatch.setitem(sys.modules, name, sys)  # whatever: it goes again

@@ -12,13 +12,13 @@ import torch
 from weft.cli import main
 from weft.comm import run_ranks
 from weft.errors import NoSetting, UserError
-from weft.parallel import Operator
+from weft.parallel import Grid, Operator
 from weft.train import TASKS, RunConfig, TaskEntry
 
 from .examples import FOLDER, example
 from .nn.graphs import adjacency, directed
 
-EXAMPLES = ("shy_attention", "generous_mean", "new_task")
+EXAMPLES = ("shy_attention", "generous_mean", "new_task", "ptags_sage", "widest_paths")
 WAYS = [(4, "halo"), (4, "2d"), (4, "a-stationary"), (4, "feature"), (3, "1d"), (3, "pull"), (3, "push-pull")]
 
 
@@ -160,3 +160,40 @@ def test_the_new_aggregation_infers_as_its_equation_says(monkeypatch):
     dy = torch.randn(23, 6, dtype=torch.float64)
     for mine, dense in zip(*(torch.autograd.grad(y, leaves, dy) for y in (ours, want)), strict=True):
         torch.testing.assert_close(mine, dense, rtol=1e-10, atol=1e-10)
+
+
+def test_listing_1_infers_as_its_equation_says(monkeypatch):
+    """Arcs' weights are not read: the paper's messages are the sources as they are."""
+    listing = example("ptags_sage", monkeypatch)
+    csr = adjacency(directed(), "none")
+    there = csr.dense() != 0
+    layer = listing.GraphSAGE(5, 6).double()
+    h = torch.randn(23, 5, dtype=torch.float64, requires_grad=True)
+    mean = there.double() @ h / there.sum(1, keepdim=True).clamp(min=1)
+    want = torch.relu(h @ layer.fc_self + mean @ layer.fc_neigh)
+    ours = layer(Operator.local(csr), h)
+    torch.testing.assert_close(ours, want, rtol=1e-11, atol=1e-11)
+    leaves = [h, *layer.parameters()]
+    dy = torch.randn(23, 6, dtype=torch.float64)
+    for mine, dense in zip(*(torch.autograd.grad(y, leaves, dy) for y in (ours, want)), strict=True):
+        torch.testing.assert_close(mine, dense, rtol=1e-10, atol=1e-10)
+
+
+def test_widest_paths_are_those_of_all_paths(monkeypatch):
+    """Against Floyd and Warshall's, with (max, min) in place of (min, +), on 1 and 3 ranks."""
+    widest = example("widest_paths", monkeypatch)
+    graph = directed(23, 60)
+    graph = graph.replace(weights=torch.rand(graph.num_arcs, generator=torch.Generator().manual_seed(1)))
+    n, landmarks = 23, torch.tensor([0, 7, 11])
+    flow = torch.full((n, n), -torch.inf)
+    flow[graph.rows, graph.indices.long()] = graph.weights
+    flow[torch.arange(n), torch.arange(n)] = torch.inf
+    for k in range(n):
+        flow = torch.maximum(flow, torch.minimum(flow[:, k, None], flow[None, k]))
+
+    def work(comm):
+        A = Operator.build(graph, comm, Grid(comm.size), "none")
+        return A.layout.collect(widest.capacities(A, landmarks, n))
+
+    for ranks in (1, 3):
+        assert torch.equal(run_ranks(work, ranks, "threads")[0], flow[:, landmarks])

@@ -77,11 +77,19 @@ template <class V, class I>
 struct Kernels {
   // y[i] (+)= scale_i Σ_j a_ij x[j]; scale_i is 1, or 1 / (arcs of row i) where `mean`.
   void (*spmm)(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
-  // y[i,c] = max or min over j of a_ij x[j,c]; arg[i,c] = the winner's column j, -1 where the row is empty.
-  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, int threads);
+  // y[i,c] = max or min over j of a_ij ⊗ x[j,c], ⊗ + where `plus`, else ×; arg[i,c] = the winner's column j, -1 where
+  // the row is empty (then y is 0). arg may be null. plain: a promise that no a_ij ⊗ x[j,c] is NaN.
+  void (*spmm_extremum)(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, bool plain,
+                        int threads);
   // dx[j,c] = Σ_i [arg[i,c] = label of j] a_ij dy[i,c], with `t` the transpose; labels may be null: j itself.
   void (*spmm_extremum_backward)(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                                  int threads);
+  // dx[arg[i,c], c] += dy[i,c], from 0, for every i and c that somebody won; dx is [columns, width].
+  void (*add_to_winners)(const I* arg, int64_t rows, int64_t width, const V* dy, int64_t columns, V* dx, int threads);
+  // y[i,c] = log Σ_j e^(a_ij + x[j,c]); -inf where the row is empty.
+  void (*spmm_logsum)(Csr<V, I> a, const V* x, int64_t width, V* y, int threads);
+  // dx[j,c] = Σ_i dy[i,c] e^(a_ij + x[j,c] - y[i,c]), with `t` the transpose.
+  void (*spmm_logsum_backward)(Csr<V, I> t, const V* x, const V* y, const V* dy, int64_t width, V* dx, int threads);
   // out[e,h] = <left[i], right[j]> over the columns of head h = (first + c) / dim, for every arc e = (i, j).
   void (*sddmm)(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim,
                 int64_t heads, V* out, int threads);
@@ -136,6 +144,8 @@ struct Kernels {
   void (*gather_rows)(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
   // x[index[k]] += src[k]; no index occurs twice.
   void (*add_rows)(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
+  // x[index[k]] += src[k], one after the other; an index may occur twice.
+  void (*scatter_rows)(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
   // out[k] = x[left[k]] ∘ x[right[k]]
   void (*pair_products)(const V* x, const I* left, const I* right, int64_t count, int64_t width, V* out, int threads);
   // y[left[k]] += g[k] ∘ x[right[k]] and y[right[k]] += g[k] ∘ x[left[k]], pair after pair.

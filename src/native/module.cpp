@@ -135,10 +135,10 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
   });
   m.def(("spmm_extremum_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, Address values, Address x, int64_t width, Address y,
-            Address arg, bool max, int threads) {
+            Address arg, bool max, bool plus, bool plain, int threads) {
           gil_scoped_release free;
           kernels<V, I>().spmm_extremum(csr(rows, indptr, indices, values), at<const V>(x), width, at<V>(y),
-                                        at<I>(arg), max, threads);
+                                        at<I>(arg), max, plus, plain, threads);
         });
   m.def(("spmm_extremum_backward_" + suffix).c_str(),
         [=](int64_t rows, Address t_indptr, Address t_indices, Address t_values, Address labels, Address dy,
@@ -146,6 +146,23 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
           gil_scoped_release free;
           kernels<V, I>().spmm_extremum_backward(csr(rows, t_indptr, t_indices, t_values), at<const I>(labels),
                                                  at<const V>(dy), at<const I>(arg), width, at<V>(dx), threads);
+        });
+  m.def(("add_to_winners_" + suffix).c_str(),
+        [](Address arg, int64_t rows, int64_t width, Address dy, int64_t columns, Address dx, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().add_to_winners(at<const I>(arg), rows, width, at<const V>(dy), columns, at<V>(dx), threads);
+        });
+  m.def(("spmm_logsum_" + suffix).c_str(), [=](int64_t rows, Address indptr, Address indices, Address values, Address x,
+                                               int64_t width, Address y, int threads) {
+    gil_scoped_release free;
+    kernels<V, I>().spmm_logsum(csr(rows, indptr, indices, values), at<const V>(x), width, at<V>(y), threads);
+  });
+  m.def(("spmm_logsum_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address t_indptr, Address t_indices, Address t_values, Address x, Address y, Address dy,
+            int64_t width, Address dx, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().spmm_logsum_backward(csr(rows, t_indptr, t_indices, t_values), at<const V>(x),
+                                               at<const V>(y), at<const V>(dy), width, at<V>(dx), threads);
         });
   m.def(("sddmm_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, Address left, Address right, int64_t width,
@@ -258,6 +275,11 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
         [](Address x, Address index, int64_t count, int64_t width, Address src, int threads) {
           gil_scoped_release free;
           kernels<V, I>().add_rows(at<V>(x), at<const I>(index), count, width, at<const V>(src), threads);
+        });
+  m.def(("scatter_rows_" + suffix).c_str(),
+        [](Address x, Address index, int64_t count, int64_t width, Address src, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().scatter_rows(at<V>(x), at<const I>(index), count, width, at<const V>(src), threads);
         });
   m.def(("pair_products_" + suffix).c_str(),
         [](Address x, Address left, Address right, int64_t count, int64_t width, Address out, int threads) {

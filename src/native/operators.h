@@ -14,10 +14,17 @@ namespace WEFT_ISA {
 template <class V, class I>
 void spmm(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads);
 template <class V, class I>
-void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, int threads);
+void spmm_extremum(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool max, bool plus, bool plain,
+                   int threads);
 template <class V, class I>
 void spmm_extremum_backward(Csr<V, I> t, const I* labels, const V* dy, const I* arg, int64_t width, V* dx,
                             int threads);
+template <class V, class I>
+void add_to_winners(const I* arg, int64_t rows, int64_t width, const V* dy, int64_t columns, V* dx, int threads);
+template <class V, class I>
+void spmm_logsum(Csr<V, I> a, const V* x, int64_t width, V* y, int threads);
+template <class V, class I>
+void spmm_logsum_backward(Csr<V, I> t, const V* x, const V* y, const V* dy, int64_t width, V* dx, int threads);
 template <class V, class I>
 void sddmm(Csr<V, I> a, const V* left, const V* right, int64_t width, int64_t first, int64_t dim, int64_t heads,
            V* out, int threads);
@@ -61,6 +68,8 @@ template <class V, class I>
 void gather_rows(const V* x, const I* index, int64_t count, int64_t width, V* out, int threads);
 template <class V, class I>
 void add_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
+template <class V, class I>
+void scatter_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads);
 template <class V, class I>
 void pair_products(const V* x, const I* left, const I* right, int64_t count, int64_t width, V* out, int threads);
 template <class V, class I>

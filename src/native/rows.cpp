@@ -48,6 +48,26 @@ void pair_products(const V* x, const I* left, const I* right, int64_t count, int
   });
 }
 
+// An index may occur twice, so a thread takes some columns of all rows: every sum has one order.
+template <class V, class I>
+void scatter_rows(V* x, const I* index, int64_t count, int64_t width, const V* src, int threads) {
+  if (width == 0) return;
+  constexpr int64_t line = 64 / int64_t(sizeof(V));
+  const int64_t share = (width + threads - 1) / threads;
+  const int64_t grain = (share + line - 1) / line * line;  // whole cache lines, where there are enough
+  for_range(width, threads == 1 ? width : grain < width ? grain : share, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t k = 0; k < count; ++k) {
+      if (k + kAhead < count) {
+        const V* next = x + int64_t(index[k + kAhead]) * width;
+        for (int64_t c = begin; c < end; c += line) __builtin_prefetch(next + c, 1);
+      }
+      V* to = x + int64_t(index[k]) * width;
+      const V* from = src + k * width;
+      for (int64_t c = begin; c < end; ++c) to[c] += from[c];
+    }
+  });
+}
+
 // Many pairs may share a row, so a thread takes some columns of all pairs: every sum has one order.
 template <class V, class I>
 void add_pair_products(V* y, const V* x, const I* left, const I* right, int64_t count, int64_t width, const V* g,
@@ -77,6 +97,7 @@ void add_pair_products(V* y, const V* x, const I* left, const I* right, int64_t 
 #define INSTANTIATE(V, I)                                                                        \
   template void gather_rows(const V*, const I*, int64_t, int64_t, V*, int);                      \
   template void add_rows(V*, const I*, int64_t, int64_t, const V*, int);                         \
+  template void scatter_rows(V*, const I*, int64_t, int64_t, const V*, int);                     \
   template void pair_products(const V*, const I*, const I*, int64_t, int64_t, V*, int);          \
   template void add_pair_products(V*, const V*, const I*, const I*, int64_t, int64_t, const V*, int);
 WEFT_FOR_TYPES(INSTANTIATE)

@@ -16,6 +16,8 @@ LINES = [
     ("train karate --heads 1", "Leave out --heads, or use --model gat."),
     ("train karate --model agnn --slope 0.2", "model agnn does not read slope, gat and gatv2 do."),
     ("train karate --set model.aggregate=max", "model gcn does not read aggregate, sage does."),
+    ("train karate --model gat --normalise none", "model gat does not read normalise, gcn, sage, gin"),
+    ("train karate --model va --form besta", "model va does not read form, agnn does."),
     ("train karate --task link --train-share 0.6", "task link does not read train_share, node does."),
     ("train karate --hold-val 0.05", "task node does not read hold_val, link does."),
     ("train karate --task node --best-by mrr", "task node does not read best_by, link does."),

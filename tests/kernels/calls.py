@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft import kernels
-from weft.kernels import CSR, Stream
+from weft.kernels import CSR, Semiring, Stream
 from weft.kernels.attention import (
     Drop,
     Scores,
@@ -20,6 +20,8 @@ from weft.kernels.attention import (
     log_sum,
     weigh,
 )
+from weft.kernels.fold import Fold, Operands, fold_arcs, fold_backward
+from weft.kernels.rows import scatter_rows_
 from weft.kernels.sddmm import sddmm_heads
 from weft.kernels.spmm import extremum, extremum_backward, multiply
 from weft.memory import empty
@@ -99,6 +101,15 @@ def attention_backward(w: World, kind: str, together: bool = False) -> object:
     return attend_backward(a, s, w.x(ROWS, 2 * HEADS), w.x(ROWS, WIDTH), x, dim)
 
 
+def folded(w: World, semiring: Semiring) -> object:
+    """Forward, and back to columns and numbers per arc."""
+    a, fold = w.a(None), Fold.of(semiring)
+    ops = Operands(w.x(COLUMNS, WIDTH), w.x(a.arcs, 1))
+    found = fold_arcs(a, fold, ops)
+    back = fold_backward(a, fold, ops, found, w.x(ROWS, WIDTH), (True, False, True))
+    return found.y, back.column, back.arc
+
+
 PLAIN: dict[str, Callable[[World], object]] = {
     "multiply": lambda w: multiply(w.a(), w.x(COLUMNS, WIDTH), w.a().values),
     "multiply mean": lambda w: multiply(w.a(None), w.x(COLUMNS, WIDTH), None, mean=True),
@@ -144,6 +155,16 @@ PLAIN: dict[str, Callable[[World], object]] = {
     "pack_rows": lambda w: kernels.pack_rows(w.x(COLUMNS, WIDTH), w.index(4, COLUMNS)),
     "pack_rows into": lambda w: kernels.pack_rows(w.x(COLUMNS, WIDTH), w.index(4, COLUMNS), w.x(4, WIDTH)),
     "add_rows_": lambda w: kernels.add_rows_(w.x(COLUMNS, WIDTH), w.index(4, COLUMNS), w.x(4, WIDTH)),
+    "scatter_rows_": lambda w: scatter_rows_(w.x(COLUMNS, WIDTH), w.index(4, 2), w.x(4, WIDTH)),
+    "tropical extremum": lambda w: extremum(w.a(), w.x(COLUMNS, WIDTH), w.a().values, False, plus=True),
+    **{
+        f"fold {name}": lambda w, s=s: folded(w, s)
+        for name, s in {
+            "log": Semiring(torch.logaddexp, torch.add, -torch.inf),
+            "winners": Semiring(torch.maximum, torch.minimum, -torch.inf),
+            "tree": Semiring(torch.fmax, torch.mul, -torch.inf),
+        }.items()
+    },
     "pair_products": lambda w: kernels.pair_products(w.x(COLUMNS, 3), w.index(4, 9), w.index(4, 3)),
     "add_pair_products_": lambda w: kernels.add_pair_products_(
         w.x(COLUMNS, 3), w.x(COLUMNS, 3), w.index(4, 9), w.index(4, 3), w.x(4, 3)

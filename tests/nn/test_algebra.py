@@ -346,7 +346,6 @@ V = rep(torch.ones(N))
         (lambda: S() + S(), "two different matrices. Sample both at"),
         (lambda: matrix(False)[0] * S(), "sampled already. Multiply by A once"),
         (lambda: adjacency(directed(N, 40), "none") * V, "a bare matrix. Use Operator.local"),
-        (lambda: S().T, "no transpose here. Transpose the virtual one: A \\* V.T"),
         (lambda: str(S()), "printing is not defined on a sampled matrix. Use S @ X, sum"),
         (lambda: torch.sum(S()), "sum is not defined on a sampled matrix. Use S @ X, sum"),
         (lambda: S()[0], "indexing is not defined on a sampled matrix"),

@@ -12,6 +12,7 @@ from weft.comm.threads import single
 from weft.kernels import CSR
 from weft.nn import (
     AGNNLayer,
+    BestaAGNNLayer,
     Chain,
     GATLayer,
     GCNLayer,
@@ -61,6 +62,11 @@ def agnn(layer: AGNNLayer, a: Tensor, h: Tensor, own: Tensor) -> Tensor:
     return masked(layer.beta * cosines, a != 0) @ h @ layer.weight + layer.bias
 
 
+def besta(layer: BestaAGNNLayer, a: Tensor, h: Tensor, own: Tensor) -> Tensor:
+    cosines = torch.nn.functional.normalize(own, dim=1) @ torch.nn.functional.normalize(h, dim=1).T
+    return (a * cosines) @ h @ layer.weight + layer.bias
+
+
 def gat(layer: GATLayer, a: Tensor, h: Tensor, own: Tensor) -> Tensor:
     out = []
     for k in range(layer.heads):
@@ -84,6 +90,8 @@ LAYERS: dict[str, tuple[Callable[[], Layer], Equation, bool]] = {
     "va": (lambda: VALayer(5, 3), va, False),
     "va, weighted": (lambda: VALayer(5, 3), va, True),
     "agnn": (lambda: AGNNLayer(5, 3), agnn, False),
+    "agnn of besta": (lambda: BestaAGNNLayer(5, 3), besta, False),
+    "agnn of besta, weighted": (lambda: BestaAGNNLayer(5, 3), besta, True),
     "gat": (lambda: GATLayer(5, 3), gat, False),
     "gat, 3 heads": (lambda: GATLayer(5, 6, heads=3, slope=0.05), gat, False),
     "gat, averaged": (lambda: GATLayer(5, 4, heads=3, average=True), gat, False),
@@ -163,7 +171,7 @@ def test_two_hops_go_through_two_blocks_of_different_sizes():
     agree(y, want, {"h": h, **dict(layer.named_parameters())})
 
 
-@pytest.mark.parametrize("name", ["va", "agnn", "gat", "gat, 3 heads", "gat, averaged"])
+@pytest.mark.parametrize("name", ["va", "agnn", "agnn of besta", "gat", "gat, 3 heads", "gat, averaged"])
 def test_our_attention_is_fused_on_the_whole_graph(name):
     layer = shaken(LAYERS[name][0]())
     A = Operator.build(directed(), single(), Grid(1), "loops", dtype=torch.float64)

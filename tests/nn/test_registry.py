@@ -18,7 +18,7 @@ from weft.nn import MODELS, Entry, GCNLayer, Model, ModelConfig, build, check_mo
 OPTIONS = {option for entry in MODELS.values() for option in entry.kinds()}
 OTHER = {
     "aggregate": "max", "heads": 2, "output_heads": 3, "slope": 0.45, "attention_dropout": 0.25,
-    "arc_features": 3, "log_degree": 2.5, "relations": 4, "bases": 2,
+    "arc_features": 3, "log_degree": 2.5, "relations": 4, "bases": 2, "normalise": "none", "form": "besta",
 }  # fmt: skip
 """For every option a value that is not its default."""
 PAIRS = [(name, option) for name in MODELS for option in sorted(OPTIONS)]
@@ -61,12 +61,13 @@ def test_every_option_has_another_value_here():
 
 @pytest.mark.parametrize(("name", "option"), PAIRS)
 def test_an_option_reaches_its_model_and_is_refused_by_every_other(name, option):
-    config = ModelConfig(name, hidden=6, **{option: OTHER[option]})
+    other = "gcn" if (name, option) == ("gin", "normalise") else OTHER[option]  # its own is none
+    config = ModelConfig(name, hidden=6, **{option: other})
     if option in MODELS[name].kinds():
-        assert getattr(config, option) == OTHER[option]
+        assert getattr(config, option) == other
         assert facts(build(config, 5, 4)) != facts(build(ModelConfig(name, hidden=6), 5, 4))
         return
-    for value in (OTHER[option], None):  # whatever it is set to
+    for value in (other, None):  # whatever it is set to
         setattr(config, option, value)
         with pytest.raises(UserError) as caught:
             build(config, 5, 4)
@@ -186,7 +187,8 @@ def test_options_that_cannot_be_are_refused_at_once(options, message):
 
 
 def test_an_entry_may_be_put_into_the_registry_by_hand(monkeypatch):
-    monkeypatch.setitem(MODELS, "hand", Entry(None, MODELS["gcn"].make))
+    make = lambda config, own, w: ([GCNLayer(a, b) for a, b in pairwise(w)], "gcn")  # noqa: E731
+    monkeypatch.setitem(MODELS, "hand", Entry(None, make))
     assert build(ModelConfig("hand"), 5, 4).widths == [5, 64, 4]
 
 
@@ -212,3 +214,22 @@ def test_values_of_own_options_are_checked(options, message):
     with pytest.raises(UserError) as caught:
         check_model(ModelConfig("gat", **options))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "how"),
+    [
+        ("gcn", {}, "gcn"), ("sage", {}, "mean"), ("sage", {"aggregate": "max"}, "none"), ("gin", {}, "none"),
+        ("sgc", {}, "gcn"), ("gcn", {"normalise": "none"}, "none"), ("gin", {"normalise": "gcn"}, "gcn"),
+        ("sage", {"aggregate": "max", "normalise": "mean"}, "mean"), ("sgc", {"normalise": "mean"}, "mean"),
+    ],
+)  # fmt: skip
+def test_a_is_normalised_as_the_paper_has_it_or_as_one_says(name, more, how):
+    assert build(ModelConfig(name, **more), 3, 2).adjacency == how
+
+
+def test_an_unknown_normalisation_or_form_is_told_with_the_known_ones():
+    with pytest.raises(UserError, match=r"unknown normalisation 'men'. Did you mean 'mean'"):
+        check_model(ModelConfig("gin", normalise="men"))
+    with pytest.raises(UserError, match=r"unknown form of agnn 'beste'. Did you mean 'besta'"):
+        check_model(ModelConfig("agnn", form="beste"))

@@ -95,6 +95,23 @@ def test_a_residual_without_a_norm_is_added_before_the_sync(model, how):
     on_all_ranks(model, how, "node", (3,), model__residual=True, model__hidden=FEATURES)
 
 
+VARIANTS = [
+    ("gcn", "push-pull", {"model__normalise": "none"}),
+    ("gcn", "whole", {"model__normalise": "mean"}),
+    ("gin", "pull", {"model__normalise": "gcn"}),
+    ("sgc", "push-pull", {"model__normalise": "mean"}),
+    ("sage", "push-pull", {"model__normalise": "gcn"}),
+    ("sage", "pull", {"model__normalise": "mean", "model__aggregate": "max"}),
+    ("agnn", "whole", {"model__form": "besta"}),
+    ("agnn", "push-pull", {"model__form": "besta"}),
+]
+
+
+@pytest.mark.parametrize(("model", "how", "more"), VARIANTS)
+def test_other_entries_of_a_and_bestas_agnn_train_alike(model, how, more):
+    on_all_ranks(model, how, "node", (3,), **more)
+
+
 def test_a_clip_that_is_another_would_be_seen():
     (a,) = run_ranks(train, 1, "threads", graph_of("node"), settings("gcn", "pull", "node"))
     made = settings("gcn", "pull", "node", train__clip_norm=0.1)

@@ -20,6 +20,7 @@ from . import (
     bench_partition,
     bench_ranks,
     bench_sample,
+    bench_semiring,
     bench_stochastic,
     bench_width,
     bench_words,
@@ -35,6 +36,7 @@ def run(arguments: Sequence[str]) -> int:
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
+        "semiring": bench_semiring.run,
         "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -52,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
+              "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch\n"
               "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"
               "  checkpoint  what a checkpoint costs: stall, slowdown, size, seconds to go on\n"
               "  width       peak memory over width and arcs: what grows with arcs × width")  # fmt: skip

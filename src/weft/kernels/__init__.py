@@ -9,10 +9,13 @@ from .native import use
 from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
 from .sampling import relabel, sample_block, sample_rows
 from .sddmm import sddmm
+from .semiring import Reduction, Semiring
 from .spmm import spmm
 
 __all__ = [
     "CSR",
+    "Reduction",
+    "Semiring",
     "Stream",
     "add_bias",
     "add_linear_",

@@ -65,6 +65,24 @@ def add_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
     return x.index_add_(0, index, src)
 
 
+def scatter_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
+    """x[index[k]] += src[k] in place, one after the other: an index may occur twice. No autograd.
+
+    >>> scatter_rows_(torch.zeros(2, 1), torch.tensor([1, 1]), torch.tensor([[5.], [6.]])).ravel()
+    tensor([ 0., 11.])
+    """
+    if native.served(x, index, src) and x.dtype == src.dtype:
+        src, index = src.contiguous(), index.contiguous()
+        native.kernel("scatter_rows", x, index)(
+            native.address(x), native.address(index), index.numel(), x.shape[1], native.address(src),
+            native.threads(src.numel()),
+        )  # fmt: skip
+        return x
+    if dry.is_dry(x, index, src):
+        return dry.written(x)
+    return x.index_add_(0, index, src)
+
+
 def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
     """out[k] = x[index[k]] without autograd or checks, into `out` where given: packs a message."""
     if native.served(x, index) and x.is_floating_point():

@@ -112,24 +112,70 @@ class _Sum(Function):
 
 
 @metered("spmm")
-def extremum(a: CSR, x: Tensor, values: Tensor | None, largest: bool) -> tuple[Tensor, Tensor]:
+def best_values(a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool = False) -> Tensor:
+    """y of `extremum` alone, where no gradient is asked for: nobody needs to know who won. [rows, w]
+
+    >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
+    >>> best_values(a, torch.tensor([[1.0], [3.0]]), None, largest=True, plus=True).ravel()
+    tensor([4., 0.])
+    """
+    if native.served(x, a.indices, values):
+        return _extremum(a, x, values, largest, plus, None)
+    return extremum(a, x, values, largest, plus)[0]
+
+
+def _extremum(
+    a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool, arg: Tensor | None
+) -> Tensor:
+    x, values = x.contiguous(), None if values is None else values.contiguous()
+    rows, width = a.shape[0], x.shape[1]
+    y = empty(rows, width, like=x)
+    native.kernel("spmm_extremum", x, a.indices)(
+        rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
+        native.address(arg), largest, plus, _never_nan(a, x, values, plus),
+        native.threads((a.arcs + rows) * width),
+    )  # fmt: skip
+    return y
+
+
+def _never_nan(a: CSR, x: Tensor, values: Tensor | None, plus: bool) -> bool:
+    """Whether no a_ij ⊗ x[j] is NaN: one look at x is cheaper than one at every message."""
+    if not x.numel():
+        return True
+    low, high = x.aminmax()
+    # NaN is neither; a product of 0 and infinity is NaN, a sum of a finite number and infinity is not.
+    fine = bool(low == low) if plus else bool(torch.isfinite(low) & torch.isfinite(high))
+    return fine and (values is None or _finite(a, values))
+
+
+def _finite(a: CSR, values: Tensor) -> bool:
+    """Whether all of them are; of A's own values it is found once."""
+    if values is not a.values:
+        return bool(torch.isfinite(values).all())
+    if "finite_values" not in a.__dict__:
+        a.__dict__["finite_values"] = bool(torch.isfinite(values).all())
+    return bool(a.__dict__["finite_values"])
+
+
+@metered("spmm")
+def extremum(
+    a: CSR, x: Tensor, values: Tensor | None, largest: bool, plus: bool = False
+) -> tuple[Tensor, Tensor]:
     """(y, arg): the largest or smallest a_ij x[j] per row and column, and its j; of equals the first arc.
 
-    y [rows, w], arg [rows, w] of the indices' type; rows without entries give 0 and -1.
+    y [rows, w], arg [rows, w] of the indices' type; rows without entries give 0 and -1. With `plus`, the
+    tropical product a_ij + x[j]; entries that have no value are 1 there, too.
     """
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
-        x, values = x.contiguous(), None if values is None else values.contiguous()
-        y, arg = empty(rows, width, like=x), empty(rows, width, like=x, dtype=a.indices.dtype)
-        native.kernel("spmm_extremum", x, a.indices)(
-            rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(y),
-            native.address(arg), largest, native.threads((a.arcs + rows) * width),
-        )  # fmt: skip
-        return y, arg
+        arg = empty(rows, width, like=x, dtype=a.indices.dtype)
+        return _extremum(a, x, values, largest, plus, arg), arg
     if dry.is_dry(x, a.indices, values):
         return dry.blank(rows, width, dtype=x.dtype), dry.blank(rows, width, dtype=a.indices.dtype)
     messages = x[a.indices.long()]
-    if values is not None:
+    if plus:
+        messages = messages + (1 if values is None else values[:, None])
+    elif values is not None:
         messages = messages * values[:, None]
     row = a.row_of[:, None].expand(-1, width)
     y = x.new_zeros(rows, width).scatter_reduce(
@@ -184,6 +230,14 @@ def extremum_backward(
     labels  [columns]        what the winners call column j, where not j itself
     """
     width = dy.shape[1]
+    if native.served(dy, t.indices) and values is None and labels is None and arg.dtype == t.indices.dtype:
+        # Rows go straight to their winners: n · w numbers are touched, not arcs · w.
+        dx = empty(t.shape[0], width, like=dy)
+        native.kernel("add_to_winners", dy, arg)(
+            native.address(arg.contiguous()), dy.shape[0], width, native.address(dy.contiguous()), t.shape[0],
+            native.address(dx), native.threads(dy.numel()),
+        )  # fmt: skip
+        return dx
     if native.served(dy, t.indices, values):
         dx = empty(t.shape[0], width, like=dy)
         values = None if values is None else values.contiguous()

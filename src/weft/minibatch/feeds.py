@@ -38,6 +38,7 @@ from ..kernels import CSR, gather_rows, pack_rows
 from ..nn import Adjacency, Chain, Layer, Model, Noise, in_halves
 from ..nn.models import hops_of
 from ..parallel import Columns, Fetch, Operator, Owners, Partial, Stacked
+from ..parallel.layout import largest_of, to_winners
 from ..parallel.propagate import Wrap
 from .block import Batch, Block
 from .sampler import Sampler, Upto, phase_of
@@ -279,12 +280,18 @@ class PushPull(Feed):
         kept = model.kept(block.targets, t.shape[1], flight.noise)
         rows = t.detach().contiguous().view(-1) if kept is None else _take(t.detach(), kept)
         words = _counts(kept, sizes, t.shape[1])
-        request = self.comm.ireduce_scatter(rows, words, phase="pull")
+        if model.sync == "max":
+            own = [words[self.comm.rank]] * self.comm.size
+            request = self.comm.iall_to_all(rows, words, own, phase="pull")
+        else:
+            request = self.comm.ireduce_scatter(rows, words, phase="pull")
         flight.state.update(partial=t, kept=kept, words=words, rows=request)
 
     def forward(self, flight: Flight) -> None:
         state, model, first = flight.state, flight.model, flight.batch.blocks[0]
         t = state["rows"].wait()
+        if model.sync == "max":
+            t, state["winner"] = largest_of(t, self.comm.size)
         if state["kept"] is None:
             t = t.view(-1, state["partial"].shape[1])
         else:
@@ -305,6 +312,10 @@ class PushPull(Feed):
         words: list[int] = state["words"]
         mask = None if state["kept"] is None else state["kept"].split(state["sizes"])[comm.rank]
         error = error.reshape(-1) if mask is None else _take(error, mask)
+        if flight.model.sync == "max":  # each rank gets the errors of what it won
+            shares, own = to_winners(error, state.pop("winner"), comm.size), [error.numel()] * comm.size
+            state["error"] = comm.iall_to_all(shares, own, words, phase="errors")
+            return
         if not flight.model.rectified:
             state["error"] = comm.iall_gather(error, words, phase="errors")
             return
@@ -349,7 +360,7 @@ class _Landed:
 
     rows: Tensor
 
-    def complete(self, t: Tensor) -> Tensor:
+    def complete(self, t: Tensor, sync: str = "sum") -> Tensor:
         return t
 
 
@@ -407,6 +418,8 @@ def check_columns(model: Model) -> str:
         return f"{type(layer).__name__} names no weights that are cut with the columns of its input"
     if hops_of(layer) > 1 and model.adds_input:
         return f"the residual of {type(layer).__name__} skips {hops_of(layer)} hops, the sync comes after one"
+    if layer.sync == "max" and model.adds_input:
+        return f"{type(layer).__name__} is synced by maximum, to which no residual can be added"
     return ""
 
 
@@ -450,7 +463,7 @@ def probe_columns(model: Model, like: Mapping[str, Tensor] | None = None) -> Non
         A: Any = Operator.local(matrix, ids[:t], ids, given=h if halves else None, **more)
         first: Any = A if hops_of(small) == 1 else Chain([A] * hops_of(small), partial=True)
         with torch.no_grad():
-            return comm.all_reduce(cast(Layer, mine).partial(first, h))
+            return comm.all_reduce(cast(Layer, mine).partial(first, h), cast(Layer, mine).sync)
 
     want, got = run_threads(run, 1, False)[0], run_threads(run, 2, True)[0]
     if want.shape != got.shape or not torch.allclose(

@@ -1,11 +1,12 @@
 """Layers and models as equations; no ranks in here."""
 
 from .adjacency import Adjacency, Chain, EntryNumbers
-from .attention import AGNNLayer, GATLayer, VALayer
+from .attention import AGNNLayer, BestaAGNNLayer, GATLayer, VALayer
 from .decoders import DECODERS, Decoder, build_decoder
 from .layer import Layer, in_halves
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import Model, Noise
+from .ptags import Messages, PTagsLayer
 from .registry import MODELS, Entry, ModelConfig, build, check_model, model_hops, model_widths, register
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "MODELS",
     "AGNNLayer",
     "Adjacency",
+    "BestaAGNNLayer",
     "Chain",
     "Decoder",
     "Entry",
@@ -21,9 +23,11 @@ __all__ = [
     "GCNLayer",
     "GINLayer",
     "Layer",
+    "Messages",
     "Model",
     "ModelConfig",
     "Noise",
+    "PTagsLayer",
     "SAGELayer",
     "SGCLayer",
     "VALayer",

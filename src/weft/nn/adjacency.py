@@ -5,13 +5,15 @@ A layer sees these protocols; `weft.parallel.Operator` is what answers them. myp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, Unpack
 
 import torch
 from torch import Tensor
 
-from ..kernels import Stream
+from ..kernels import Semiring, Stream
+from ..kernels.fold import Fold
+from ..kernels.scoring import Scoring
 
 
 class EntryNumbers(Protocol):
@@ -36,11 +38,14 @@ class EntryNumbers(Protocol):
     def softmax(self, e: Tensor) -> Tensor:
         """Softmax over the arcs of each row."""
 
-    def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
-        """y[i] = ⊕ over the arcs of row i of e[arc] x[j]."""
+    def weigh(self, e: Tensor, x: Tensor, reduce: str | Semiring = "sum") -> Tensor:
+        """y[i] = ⊕ over the arcs of row i of e[arc] ⊗ x[j]."""
 
     def drop(self, e: Tensor, p: float, stream: Stream) -> Tensor:
         """keep ∘ e / (1 − p)."""
+
+    def turned(self, e: Tensor) -> Tensor:
+        """Numbers at A's entries as numbers at those of A.T."""
 
     def number(self, x: Tensor) -> Tensor:
         """A learned number among numbers per arc."""
@@ -82,14 +87,18 @@ class Adjacency(Protocol):
     def __mul__(self, virtual: Any) -> Any:
         """A * V, sampled at A's entries."""
 
-    def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
-        """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min."""
+    def aggregate(self, h: Tensor, reduce: str | Semiring = "sum") -> Tensor:
+        """y[i] = ⊕ over j of a_ij ⊗ h[j]: sum, mean, max, min of products, or over a semiring."""
+
+    @property
+    def T(self) -> Adjacency:
+        """Aᵀ: an entry (j, i) for every (i, j)."""
 
     def own(self, h: Tensor) -> Tensor:
         """The rows' own among those of h. [s, w] → [t, w]."""
 
-    def complete(self, t: Tensor) -> Tensor:
-        """A partial result added up over the ranks; the identity where nothing is partial."""
+    def complete(self, t: Tensor, sync: str = "sum") -> Tensor:
+        """A partial result added up over the ranks, or the largest; the identity where nothing is partial."""
 
     def sync(self, t: Tensor) -> Tensor:
         """What is linear in h, added up so that every rank has all of it; elsewhere the identity."""
@@ -97,7 +106,7 @@ class Adjacency(Protocol):
     def in_columns(self, h: Tensor) -> bool:
         """Whether h is the input and lies in columns."""
 
-    def widen(self, v: Tensor, width: int) -> Tensor:
+    def widen(self, v: Tensor, width: int, among: float = 0.0) -> Tensor:
         """Own rows as a summand of a partial result."""
 
     def norms(self, h: Tensor, heads: int = 1) -> Tensor:
@@ -119,21 +128,18 @@ class Adjacency(Protocol):
     def entries(self) -> EntryNumbers:
         """Numbers at A's entries."""
 
-    def attend(
-        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
-        scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: tuple[float, Stream] | None = None, bias: Tensor | None = None,
-        mix: Tensor | None = None, edge: tuple[str, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
+    def attend(self, row: Tensor, column: Tensor, x: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Ψ x through the fused kernels."""
 
     def attend_data(
-        self, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None = None,
-        scale: Tensor | None = None, kind: str = "additive", heads: int = 1, slope: float = 1.0,
-        softmax: bool = True, drop: tuple[float, Stream] | None = None, bias: Tensor | None = None,
-        mix: Tensor | None = None, edge: tuple[str, Tensor] | None = None, values: str = "features",
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self, row: Tensor, column: Tensor, x: Tensor, values: str = "features", **how: Unpack[Scoring]
+    ) -> tuple[Tensor, Tensor]:
         """The same, and Σ_j Ψ_ij f_ij beside it, f what arcs carry."""
+
+    def fold(
+        self, h: Tensor, fold: Fold, data: str = "", target: bool = False, learned: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """⊕ over j of message(h_j, what the arc carries, h_i)."""
 
     def channel_sum(
         self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
@@ -195,15 +201,15 @@ class Chain:
             h = hop.own(h)
         return h
 
-    def complete(self, t: Tensor) -> Tensor:
-        t = self.first.complete(t)
+    def complete(self, t: Tensor, sync: str = "sum") -> Tensor:
+        t = self.first.complete(t, sync)
         return self._others(t) if self.partial else t
 
     def gathers_first(self, h: Tensor, outputs: int) -> bool:
         return self.first.gathers_first(h, outputs)
 
-    def widen(self, v: Tensor, width: int) -> Tensor:
-        return self.first.widen(v, width)
+    def widen(self, v: Tensor, width: int, among: float = 0.0) -> Tensor:
+        return self.first.widen(v, width, among)
 
     def drop_input(self, h: Tensor, p: float, stream: Stream) -> Tensor:
         return self.first.drop_input(h, p, stream)

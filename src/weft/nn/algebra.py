@@ -15,6 +15,8 @@ through them, and then nothing per entry is kept either; `A.explain()` says whic
     rep(u)           u [n] or [n, heads]: the matrix whose columns all are u;  rep(u).T: whose rows all are u
     outer(u, v)      rep(u) * rep(v).T
     arcs(e)          e [arcs, heads]: numbers at A's entries, such as A.entries.project("features", w)
+    S.T, S + S.T     of a sampled one: multiplied with like S itself
+    carried(name)    what arcs carry: S @ carried("features") is Σ_j s_ij f_ij
     + - * / **, and torch's elementwise functions (torch.exp, F.leaky_relu, …), entry by entry
 """
 
@@ -29,14 +31,15 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..errors import unknown
-from ..kernels import CSR, Stream, norms
+from ..kernels import CSR, Semiring, Stream, norms
 from .adjacency import Adjacency
+from .both import Both, Carried, carried
 from .fused import recognise
-from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, numbers_at
+from .nodes import Apply, Dot, Drop, Entries, Given, Rep, Softmax, Turned, numbers_at
 
 __all__ = [
-    "Sampled", "Tall", "Virtual", "aggregate", "arcs", "dropout", "exp", "leaky_relu", "outer", "rep",
-    "softmax", "sum", "tall",
+    "Both", "Sampled", "Tall", "Virtual", "aggregate", "arcs", "carried", "dropout", "exp", "leaky_relu",
+    "outer", "rep", "softmax", "sum", "tall",
 ]  # fmt: skip
 
 _ELEMENTWISE = frozenset(
@@ -216,6 +219,8 @@ def _describe(node: Any) -> str:
         return "arcs(e)"
     if isinstance(node, Apply):
         return f"{node.name}({', '.join(_describe(a) for a in node.args)})"
+    if isinstance(node, Turned):
+        return f"{_describe(node.of)}.T"
     if isinstance(node, Softmax | Drop):
         return f"{type(node).__name__.lower().strip('_')}({_describe(node.of)})"
     return "A" if isinstance(node, Entries) else f"{node}" if isinstance(node, float | int) else "number"
@@ -308,15 +313,44 @@ class Sampled(_Expression):
         return Sampled(self.A, node)
 
     @property
-    def T(self) -> Any:
-        raise TypeError("a sampled matrix has no transpose here. Transpose the virtual one: A * V.T.")
+    def T(self) -> Sampled:
+        """Sᵀ: entry (j, i) at (i, j), where Aᵀ has entries; S.T.T is S. No entry moves, also on a grid.
+
+        >>> from weft.parallel import Operator
+        >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+        >>> S = A * rep(torch.tensor([3., 4.])).T
+        >>> (S.T @ torch.tensor([[1.], [10.]])).ravel(), ((S + S.T) @ torch.tensor([[1.], [10.]])).ravel()
+        (tensor([3., 4.]), tensor([46.,  4.]))
+        """
+        if isinstance(self.node, Turned):
+            return Sampled(self.node.A, self.node.of)
+        return Sampled(self.A.T, Turned(self.A, self.node))
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Sampled | Both) and not self._beside(other):
+            return Both([self]) + other
+        return super().__add__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Sampled | Both) and not self._beside(other):
+            return Both([self]) + (-other)
+        return super().__sub__(other)
+
+    def _beside(self, other: Any) -> bool:
+        """Whether the other has its entries where this one has, or nowhere that we know."""
+        if isinstance(other, Both):
+            return False
+        return other.A is self.A or other.A is not self.A.T
 
     def values(self) -> Tensor:
         """The numbers at this rank's entries of A, [entries, heads]."""
         return numbers_at(self.A, self.node, {})
 
     def __matmul__(self, x: Any) -> Tensor:
-        """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads."""
+        """Σ over j of s_ij x[j]. x [n, w], or [n, heads · w] where S has heads; or `carried(name)`."""
+        if isinstance(x, Carried):
+            self.A.note(f"{_describe(self.node)} @ {x!r}", "numbers per arc, times what arcs carry")
+            return self.A.entries.data_sums(self.values(), x.name)
         x = _rows_of(x)
         fused = recognise(self.A, self.node, x)
         what = f"{_describe(self.node)} @ X"
@@ -326,13 +360,14 @@ class Sampled(_Expression):
         self.A.note(what, f"numbers per arc, not fused: {fused}")
         return self.A.entries.weigh(self.values(), x)
 
-    def aggregate(self, x: Any, reduce: str = "sum") -> Tensor:
-        """⊕ over j of s_ij x[j]: sum, mean, max or min."""
+    def aggregate(self, x: Any, reduce: str | Semiring = "sum") -> Tensor:
+        """⊕ over j of s_ij ⊗ x[j]: sum, mean, max or min of products, or over a semiring."""
         if reduce == "sum":
             return self @ x
         x = _rows_of(x)
+        name = f"({reduce.sum}, {reduce.product})" if isinstance(reduce, Semiring) else reduce
         self.A.note(
-            f"{reduce} of {_describe(self.node)} X", "numbers per arc: fused kernels know the sum alone"
+            f"{name} of {_describe(self.node)} X", "numbers per arc: fused kernels know the sum alone"
         )
         return self.A.entries.weigh(self.values(), x, reduce)
 
@@ -416,7 +451,7 @@ def dropout(s: Sampled, p: float, stream: Stream | None) -> Sampled:
     return s if stream is None or p == 0 else Sampled(s.A, Drop(s.node, p, stream))
 
 
-def sum(s: Sampled) -> Tensor:
+def sum(s: Sampled | Both) -> Tensor:
     """Σ over each row's entries. → [n, heads].
 
     >>> from weft.parallel import Operator
@@ -424,17 +459,26 @@ def sum(s: Sampled) -> Tensor:
     >>> sum(A * rep(torch.tensor([3., 4.])).T).ravel()
     tensor([7., 0.])
     """
-    return _sampled(s, "sum").A.entries.sum(s.values())
+    return s.sum() if isinstance(s, Both) else _sampled(s, "sum").A.entries.sum(s.values())
 
 
-def aggregate(s: Sampled, x: Any, reduce: str = "sum") -> Tensor:
-    """⊕ over j of s_ij x[j]: sum, mean, max or min. x [n, w] → [n, w]."""
-    if reduce not in ("sum", "mean", "max", "min"):
+def aggregate(s: Sampled, x: Any, reduce: str | Semiring = "sum") -> Tensor:
+    """⊕ over j of s_ij ⊗ x[j]: sum, mean, max or min of products, or over a semiring. x [n, w] → [n, w].
+
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2)))
+    >>> nearest = Semiring(torch.minimum, torch.add, torch.inf)
+    >>> aggregate(A * rep(torch.tensor([4., 1.])).T, torch.tensor([[1.], [3.]]), nearest).ravel()
+    tensor([4., inf])
+    """
+    if not isinstance(reduce, Semiring) and reduce not in ("sum", "mean", "max", "min"):
         raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
     return _sampled(s, "aggregate").aggregate(x, reduce)
 
 
 def _sampled(s: Any, what: str) -> Sampled:
+    if isinstance(s, Both):
+        raise s.refuse(what)
     if not isinstance(s, Sampled):
         raise _needs_all(what, sampled=False)
     return s

@@ -77,6 +77,41 @@ class AGNNLayer(Layer):
         return add_(t, self.bias)
 
 
+class BestaAGNNLayer(Layer):
+    """h' = (A ∘ h hᵀ ⊘ n nᵀ) h W + b, n the rows' lengths: AGNN as Besta et al. have it (SC 2023, Figure 1).
+
+    Cosines are the weights themselves: neither β nor softmax. A row of zeros has cosine 0 with everything.
+
+    >>> from weft.kernels import CSR
+    >>> from weft.parallel import Operator
+    >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
+    >>> BestaAGNNLayer(3, 5)(A, torch.ones(2, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    cut = ("weight",)
+    entrywise = scaled = fresh = True
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
+        super().__init__()
+        self.drop = drop
+        self.weight, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
+
+    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
+        H = tall(h)
+
+        def attended() -> Tensor:
+            norms = A.norms(h).clamp(min=1e-12)
+            return dropout(A * (H @ H.T) / outer(norms, norms), self.drop, self.stream) @ H
+
+        # Nothing is learned in here, as in VA.
+        once = self.training and (self.stream is None or not self.drop)
+        return linear(A.keep("agnn", h, attended) if once else attended(), self.weight)
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return add_(t, self.bias)
+
+
 class GATLayer(Layer):
     """h' = softmax(leaky(u 1ᵀ + 1 vᵀ) at A) z + b, z = h W, u = z a₁, v = z a₂ (Veličković et al.).
 

@@ -97,7 +97,9 @@ def _dot(A: Adjacency, found: _Factors, x: Tensor, softmax: bool, drop: Any) -> 
         scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
         scale = (scale if scale.dim() == 2 else scale.view(1, -1)).expand(row.shape[0], heads)
     gain = None if gain is None else gain.to(x.dtype).expand(dot.y.shape[0], heads)
-    return A.attend(row, dot.y, x, gain, scale, kind="dot", heads=heads, softmax=softmax, drop=drop)
+    return A.attend(
+        row, dot.y, x, gain=gain, scale=scale, kind="dot", heads=heads, softmax=softmax, drop=drop
+    )
 
 
 def _additive(A: Adjacency, node: Any, x: Tensor, softmax: bool, drop: Any) -> Tensor | str:

@@ -57,6 +57,8 @@ class Layer(nn.Module):
     fresh: bool = False
     """Whether nothing else reads what is returned, the layer's backward included: the activation then writes
     into it."""
+    sync: str = "sum"
+    """How partial results of ranks become whole: sum, or max."""
     hops: int = 1
     """How often the layer multiplies with A: so many sampled blocks it takes."""
     scaled: bool | None = None
@@ -83,8 +85,12 @@ class Layer(nn.Module):
     def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
         return t
 
+    def rest(self, t: Tensor) -> Tensor:
+        """What follows the sync: `apply`, of what came."""
+        return self.apply(t)
+
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
-        return self.apply(A.complete(self.partial(A, h)))
+        return self.rest(A.complete(self.partial(A, h), self.sync))
 
 
 def in_halves(layer: nn.Module) -> TypeGuard[Layer]:

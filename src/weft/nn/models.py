@@ -96,7 +96,8 @@ class Model(nn.Module):
     def embed(self, A: Path, x: Tensor, noise: Noise | None = None) -> tuple[Tensor, Tensor]:
         """(embedding, logits): the last hidden layer [t, hidden] (x where there is none), and the result."""
         path = self.path(A)
-        embedding, logits = self.finish(path, path[0].complete(self.start(path[0], x, noise)), noise)
+        t = path[0].complete(self.start(path[0], x, noise), self.sync)
+        embedding, logits = self.finish(path, t, noise)
         return x if embedding is None else embedding, logits
 
     def path(self, A: Path, partial: bool = False) -> list[Adjacency]:
@@ -129,7 +130,7 @@ class Model(nn.Module):
         layer = self.layers[0]
         t = self._call(0, layer.partial if in_halves(layer) else layer, A, x, noise)
         if self.adds_input:
-            own = A.widen(A.own(x), t.shape[1])
+            own = A.widen(A.own(x), self.widths[0])
             t = t + own if self._sums else torch.cat([t, own], 1)
         return t
 
@@ -141,10 +142,10 @@ class Model(nn.Module):
         embedding: Tensor | None = None
         z = t
         if in_halves(first):
-            width = self.widths[1]
             beside = not self._sums and self.adds_input
+            width = t.shape[1] - self.widths[0]  # a layer may carry more than its result to the sync
             half = t[:, :width].contiguous() if beside else t
-            z = self._checked(0, first.apply(half), half.shape[0])
+            z = self._checked(0, first.rest(half), half.shape[0])
             z = z + t[:, width:] if beside else z
         del t  # an activation's memory is free once the next layer has read it
         for depth, A in enumerate(path):
@@ -172,6 +173,11 @@ class Model(nn.Module):
         if self.residual and depth < len(self.layers) - 1 and z.shape == (own := A.own(h)).shape:
             z = z + own
         return z
+
+    @property
+    def sync(self) -> str:
+        """How partial results of the first layer become whole: sum, or max."""
+        return str(getattr(self.layers[0], "sync", "sum"))
 
     @property
     def _sums(self) -> bool:

@@ -55,6 +55,14 @@ class Given:
 
 
 @dataclass(eq=False, frozen=True)
+class Turned:
+    """Entry (j, i) of what is sampled at A, seen at (i, j) of Aᵀ."""
+
+    A: Adjacency
+    of: Any
+
+
+@dataclass(eq=False, frozen=True)
 class Softmax:
     of: Any
 
@@ -67,7 +75,7 @@ class Drop:
 
 
 def is_entry(x: object) -> bool:
-    return isinstance(x, Rep | Dot | Apply | Entries | Given | Softmax | Drop)
+    return isinstance(x, Rep | Dot | Apply | Entries | Given | Turned | Softmax | Drop)
 
 
 def numbers_at(A: Adjacency, node: Any, known: dict[Any, Any]) -> Tensor:
@@ -97,6 +105,8 @@ def _compute(A: Adjacency, node: Any, known: dict[Any, Any]) -> Any:
         return A.entries.dots(A.own(node.x), node.y, node.heads)
     if isinstance(node, Given):
         return node.e
+    if isinstance(node, Turned):
+        return node.A.entries.turned(numbers_at(node.A, node.of, {}))
     if isinstance(node, Entries):
         return 1.0 if A.entries.plain else A.entries.values()
     if isinstance(node, Softmax):

@@ -15,7 +15,7 @@ from torch import nn
 from ..errors import NoSetting, UserError, unknown, unread
 from ..graph.guard import check_fits
 from .arcs import GatedLayer, GATv2Layer, GINELayer, PNALayer, RGCNLayer, TransformerLayer
-from .attention import AGNNLayer, GATLayer, VALayer
+from .attention import AGNNLayer, BestaAGNNLayer, GATLayer, VALayer
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import Model
 
@@ -157,7 +157,13 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class SAGEOptions:
+class ProductOptions:
+    normalise: str = "auto"
+    """A's entries: gcn (D^-½ (A + I) D^-½), mean (D⁻¹ A), none (A), or auto: as the model's paper has it."""
+
+
+@dataclass(frozen=True)
+class SAGEOptions(ProductOptions):
     aggregate: str = "mean"
     """How neighbours are combined: mean or max."""
 
@@ -220,12 +226,34 @@ class AttentionOptions:
     """Share of arcs dropped from the attention while training, in [0, 1)."""
 
 
+@dataclass(frozen=True)
+class AGNNOptions(AttentionOptions):
+    form: str = "thekumparampil"
+    """Neighbours' weights: thekumparampil (softmax of β cosines, β learned) or besta (the cosines alone)."""
+
+
 def _stack(layer: Callable[..., nn.Module], widths: list[int], **options: object) -> list[nn.Module]:
     return [layer(a, b, **options) for a, b in pairwise(widths)]
 
 
+def _entries(own: ProductOptions, paper: str) -> str:
+    return paper if own.normalise == "auto" else own.normalise
+
+
+def _gcn(c: ModelConfig, own: ProductOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    return _stack(GCNLayer, widths, bias=c.bias), _entries(own, "gcn")
+
+
+def _gin(c: ModelConfig, own: ProductOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    return _stack(GINLayer, widths, bias=c.bias), _entries(own, "none")
+
+
+def _sgc(c: ModelConfig, own: ProductOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    return [SGCLayer(widths[0], widths[-1], c.bias, c.layers)], _entries(own, "gcn")
+
+
 def _sage(c: ModelConfig, own: SAGEOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
-    adjacency = "mean" if own.aggregate == "mean" else "none"
+    adjacency = _entries(own, "mean" if own.aggregate == "mean" else "none")
     return _stack(SAGELayer, widths, bias=c.bias, aggregate=own.aggregate), adjacency
 
 
@@ -263,7 +291,24 @@ def _rgcn(c: ModelConfig, own: RGCNOptions, widths: list[int]) -> tuple[list[nn.
     return _stack(RGCNLayer, widths, bias=c.bias, relations=max(own.relations, 1), bases=own.bases), "none"
 
 
+def _agnn(c: ModelConfig, own: AGNNOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    layer = AGNNLayer if own.form == "thekumparampil" else BestaAGNNLayer
+    return _stack(layer, widths, bias=c.bias, drop=own.attention_dropout), "loops"
+
+
+def _check_product(c: ModelConfig, own: ProductOptions) -> None:
+    if own.normalise not in ("auto", "gcn", "mean", "none"):
+        raise unknown("normalisation", own.normalise, ["auto", "gcn", "mean", "none"])
+
+
+def _check_agnn(c: ModelConfig, own: AGNNOptions) -> None:
+    _check_attention(c, own)
+    if own.form not in ("thekumparampil", "besta"):
+        raise unknown("form of agnn", own.form, ["thekumparampil", "besta"])
+
+
 def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
+    _check_product(c, own)
     if own.aggregate not in ("mean", "max"):
         raise unknown("aggregation", own.aggregate, ["mean", "max"])
 
@@ -314,12 +359,11 @@ def _shares(settings: Any, *names: str) -> None:
 
 
 MODELS: dict[str, Entry] = {
-    "gcn": Entry(None, lambda c, own, w: (_stack(GCNLayer, w, bias=c.bias), "gcn")),
+    "gcn": Entry(ProductOptions, _gcn, check=_check_product),
     "sage": Entry(SAGEOptions, _sage, check=_check_sage),
-    "gin": Entry(None, lambda c, own, w: (_stack(GINLayer, w, bias=c.bias), "none")),
+    "gin": Entry(ProductOptions, _gin, check=_check_product),
     "sgc": Entry(
-        None, lambda c, own, w: ([SGCLayer(w[0], w[-1], c.bias, c.layers)], "gcn"),
-        widths=lambda c, inputs, outputs: [inputs, outputs],
+        ProductOptions, _sgc, check=_check_product, widths=lambda c, inputs, outputs: [inputs, outputs]
     ),
     "gat": Entry(GATOptions, _gat, activation="elu", check=_check_gat),
     "gatv2": Entry(GATv2Options, _gatv2, activation="elu", check=_check_gat),
@@ -331,11 +375,7 @@ MODELS: dict[str, Entry] = {
     "resgated": Entry(ArcOptions, _over_arcs(GatedLayer), check=_check_arcs),
     "pna": Entry(PNAOptions, _pna, check=_check_arcs),
     "rgcn": Entry(RGCNOptions, _rgcn, check=_check_rgcn),
-    "agnn": Entry(
-        AttentionOptions,
-        lambda c, own, w: (_stack(AGNNLayer, w, bias=c.bias, drop=own.attention_dropout), "loops"),
-        check=_check_attention,
-    ),
+    "agnn": Entry(AGNNOptions, _agnn, check=_check_agnn),
     "va": Entry(
         AttentionOptions,
         lambda c, own, w: (_stack(VALayer, w, bias=c.bias, drop=own.attention_dropout), "loops"),
@@ -444,7 +484,7 @@ def own_options(config: ModelConfig) -> Any:
     """The chosen model's own options, of the type that its entry names.
 
     >>> own_options(ModelConfig("sage", aggregate="max"))
-    SAGEOptions(aggregate='max')
+    SAGEOptions(normalise='auto', aggregate='max')
     """
     options = MODELS[config.name].options
     return None if options is None else options(**config.own)

@@ -22,13 +22,17 @@ import torch
 from torch import Tensor
 
 from ..errors import unknown
-from ..kernels import CSR, Stream
+from ..kernels import CSR, Semiring, Stream
 from ..kernels.attention import Drop, weigh
+from ..kernels.fold import Fold
 from ..kernels.function import Function
 from ..kernels.sddmm import sddmm_heads
+from ..kernels.semiring import check_semiring
 from ..kernels.spmm import extremum_backward, multiply
 from .exchange import add_up, gather_together
-from .propagate import Plan, cloned
+from .fold import FoldArcs
+from .propagate import Extremum, Plan, cloned
+from .transposed import Turned
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -270,17 +274,17 @@ class Weigh(Function):
 
 
 class WeighExtremum(Function):
-    """y[i,c] = max or min over the row's arcs of e[arc] x[j,c]; backward: to the arc that won, per column."""
+    """y[i,c] = max or min over the row's arcs of e[arc] ⊗ x[j,c]; backward: to who won, by column."""
 
     @staticmethod
-    def forward(ctx: Any, e: Tensor, x: Tensor, plan: Plan, largest: bool) -> Tensor:
+    def forward(ctx: Any, e: Tensor, x: Tensor, plan: Plan, how: Extremum) -> Tensor:
         assert e.shape[1] == 1, "one head at a time"
         columns = plan.feature
         cut = columns.split(x.detach().contiguous())
         parts = _per_block(plan, e.detach().contiguous())
         values = [part.ravel() for part in parts]
-        y, winner = plan.best(cut, values, largest)
-        ctx.plan = plan
+        y, winner = plan.best(cut, values, how)
+        ctx.plan, ctx.plus = plan, how.plus
         ctx.save_for_backward(e.detach(), cut, winner)
         return columns.join(y, x.shape[1])
 
@@ -296,10 +300,12 @@ class WeighExtremum(Function):
         if wants_e:
             de: list[Tensor] = [e] * len(parts)
             for j, block in plan.row.gather(cut):
-                a, name = plan.matrix(j), plan.names_of(j)
+                a, labels = plan.matrix(j), plan.labels(j)
                 some = zip(a.row_of.split(_SOME_ARCS), a.indices.long().split(_SOME_ARCS), strict=True)
                 sums = [
-                    (g[row] * block[column]).masked_fill_(arg[row] != name[column][:, None], 0).sum(1)
+                    (g[row] if ctx.plus else g[row] * block[column])
+                    .masked_fill(arg[row] != (column if labels is None else labels[column])[:, None], 0)
+                    .sum(1)
                     for row, column in some
                 ]
                 de[j] = torch.cat(sums)[:, None]
@@ -310,11 +316,21 @@ class WeighExtremum(Function):
 
             def partial(j: int) -> Tensor:
                 a = plan.matrix(j)
-                values = parts[j].ravel()[a.permutation]
-                return extremum_backward(a.T, g, arg, values, None if plan.names is None else plan.names[j])
+                values = None if ctx.plus else parts[j].ravel()[a.permutation]
+                return extremum_backward(a.T, g, arg, values, plan.labels(j))
 
             dx = plan.feature.join(plan.row.reduce(partial), dy.shape[1])
         return found, dx, None, None
+
+
+def extremum_of(reduce: str | Semiring) -> Extremum | None:
+    """The maximum or minimum that a reduction or semiring is, where C++ knows it; else None."""
+    if isinstance(reduce, Semiring):
+        check_semiring(reduce)
+        if not reduce.native or reduce.sum not in ("max", "min"):
+            return None
+        return Extremum(reduce.sum == "max", reduce.product == "plus", reduce.zero)
+    return Extremum(reduce == "max") if reduce in ("max", "min") else None
 
 
 class Number(Function):
@@ -430,23 +446,37 @@ class Entries:
         """Softmax over the arcs of each row. [arcs, h] → [arcs, h]."""
         return Softmax.apply(e, self.plan)
 
-    def weigh(self, e: Tensor, x: Tensor, reduce: str = "sum") -> Tensor:
-        """y[i] = ⊕ over the arcs of row i of e[arc] x[j]. [arcs, heads], [n_own, heads · w] → the latter."""
+    def weigh(self, e: Tensor, x: Tensor, reduce: str | Semiring = "sum") -> Tensor:
+        """y[i] = ⊕ over the arcs of row i of e[arc] ⊗ x[j]. [arcs, heads], [n_own, heads · w] → the latter.
+
+        ⊕ is sum, mean, max, min of products, or a semiring's, with its ⊗.
+        """
         self.A.check({}, {"x": x})
         if x.shape[1] % e.shape[1]:
             raise ValueError(f"S has {e.shape[1]} heads, which do not divide the {x.shape[1]} columns of X")
         e = e.to(x.dtype)
-        if reduce in ("max", "min"):
-            parts = x.unflatten(1, (e.shape[1], x.shape[1] // e.shape[1])).unbind(1)
-            best = [
-                WeighExtremum.apply(s, part, self.plan, reduce == "max")
-                for s, part in zip(e.split(1, 1), parts, strict=True)
-            ]
-            return best[0] if len(best) == 1 else torch.cat(best, 1)
-        if reduce not in ("sum", "mean"):
+        how = extremum_of(reduce)
+        if how is not None:
+            return self._each_head(e, x, lambda s, part: WeighExtremum.apply(s, part, self.plan, how))
+        if isinstance(reduce, Semiring) and not (reduce.native and reduce.sum == "sum"):
+            fold = Fold.of(reduce)
+            if fold.native_logsum:
+                return self._each_head(e, x, lambda s, part: FoldArcs.apply(part, None, s, self.plan, fold))
+            return FoldArcs.apply(x, None, e, self.plan, fold)
+        if reduce not in ("sum", "mean") and not isinstance(reduce, Semiring):
             raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
         y = Weigh.apply(e, x, self.plan)
-        return y if reduce == "sum" else y / self.A.degrees.clamp(min=1).to(y.dtype)
+        return y if reduce != "mean" else y / self.A.degrees.clamp(min=1).to(y.dtype)
+
+    def _each_head(self, e: Tensor, x: Tensor, one: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """What kernels of one number an arc do, for every head."""
+        parts = x.unflatten(1, (e.shape[1], x.shape[1] // e.shape[1])).unbind(1)
+        made = [one(s, part) for s, part in zip(e.split(1, 1), parts, strict=True)]
+        return made[0] if len(made) == 1 else torch.cat(made, 1)
+
+    def turned(self, e: Tensor) -> Tensor:
+        """Numbers at A's entries as numbers at those of `A.T`. [arcs, h] → [arcs, h]; nothing moves."""
+        return Turned.apply(e, self.A._turn()[1])
 
     def drop(self, e: Tensor, p: float, stream: Stream) -> Tensor:
         """keep ∘ e / (1 − p): the mask depends on the stream, both vertices and the head alone."""

@@ -82,6 +82,17 @@ class Exchange:
         for p, (block,) in gather_together(self, [x], mirror, phase):
             yield p, block
 
+    def deal(self, part: Callable[[int], Tensor], phase: str = "gather") -> Iterator[tuple[int, Tensor]]:
+        """`gather` where each rank gets rows of its own: (p, what p gave for the rows of it that are read).
+
+        part(p)  [give_sizes[p], w], asked for once each;   block  [need_sizes[p], w]
+        """
+        yield self.comm.rank, part(self.comm.rank)
+        for target, source in self._stages:
+            own = part(target)
+            room = empty(self.need_sizes[source], own.shape[1], like=own)
+            yield source, self.comm.iswap([own], target, [room], source, phase=phase).wait()[0]
+
     def reduce(self, partial: Callable[[int], Tensor], phase: str = "reduce") -> Tensor:
         """The own block of the sum over the line of everybody's partial results.
 

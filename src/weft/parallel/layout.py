@@ -108,9 +108,10 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """The same shape on every rank of `comm`; the value is the sum over them."""
+    """The same shape on every rank of `comm`; the value is the sum over them, or the largest of them."""
 
     comm: Communicator
+    op: str = "sum"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +138,8 @@ def redistribute(x: Tensor, source: Layout, target: Layout, phase: str = "plan")
         Rows → Columns        all-to-all: complete rows become columns, by vertex number
         Columns → Rows        the way back; within one group
         Partial → Replicated  all-reduce; backward too, for everybody used the sum
-        Partial → Stacked     reduce-scatter: each rank's block, added up; backward: all-gather
+        Partial → Stacked     reduce-scatter: each rank's block, added up; backward: all-gather. Of the
+                              largest: all-to-all both ways, the gradient to the rank that had it
         Rows → Replicated     all-gather, by vertex number; no gradient
 
     >>> from weft.comm import run_ranks
@@ -149,9 +151,11 @@ def redistribute(x: Tensor, source: Layout, target: Layout, phase: str = "plan")
             return _ToColumns.apply(x, target, phase)
         case Columns(), Rows():
             return _ToRows.apply(x, source, phase)
-        case Partial(), Replicated():
+        case Partial(op="max"), Stacked():
+            return _Largest.apply(x, target, phase)
+        case Partial(op="sum"), Replicated():
             return _Sum.apply(x, source.comm, phase)
-        case Partial(), Stacked():
+        case Partial(op="sum"), Stacked():
             return _Complete.apply(x, target, phase)
         case Rows(), Replicated():
             return source.collect(x)
@@ -246,3 +250,40 @@ class _Complete(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         target = ctx.target
         return target.comm.all_gather(grads[0].contiguous(), target.sizes, phase="errors"), None, None
+
+
+def largest_of(came: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
+    """(the largest of what all ranks sent for the same numbers, the rank that had it; of equals the first).
+
+    >>> largest_of(torch.tensor([1.0, 5.0, 3.0, 5.0]), 2)
+    (tensor([3., 5.]), tensor([1, 0]))
+    """
+    best, rank = came.view(ranks, came.shape[0] // ranks, *came.shape[1:]).max(0)
+    return best, rank
+
+
+def to_winners(g: Tensor, winner: Tensor, ranks: int) -> Tensor:
+    """The dual: each rank's share of the gradient, one after the other; nothing where another rank won."""
+    return torch.cat([torch.where(winner == rank, g, 0.0) for rank in range(ranks)])
+
+
+class _Largest(Function):
+    """forward: this rank's block of the maximum over ranks; backward: to the rank that had it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, target: Stacked, phase: str) -> Tensor:
+        comm, sizes = target.comm, list(target.sizes)
+        own = [sizes[comm.rank]] * comm.size
+        came = comm.all_to_all(x.detach().contiguous(), sizes, own, phase=phase)
+        best, winner = largest_of(came, comm.size)
+        ctx.target = target
+        ctx.save_for_backward(winner)
+        return best
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        comm, sizes = ctx.target.comm, list(ctx.target.sizes)
+        (winner,) = ctx.saved_tensors
+        shares = to_winners(grads[0], winner, comm.size)
+        own = [sizes[comm.rank]] * comm.size
+        return comm.all_to_all(shares, own, sizes, phase="errors"), None, None

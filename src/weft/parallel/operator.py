@@ -22,17 +22,19 @@ from torch import Tensor
 from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import UserError, unknown
-from ..kernels import CSR, Stream, dropout, gather_rows, norms
-from .attend import Attend, SelfAttend
+from ..kernels import CSR, Semiring, Stream, dropout, gather_rows, norms
+from ..kernels.fold import Fold
+from .arcwise import Arcwise
 from .blocks import Blocks
-from .entries import Entries
+from .cutting import cut_into_plan
+from .entries import Entries, extremum_of
 from .exchange import Exchange
+from .fold import FoldArcs
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
-from .messages import ChannelStats, ChannelSum
-from .operands import Attention, check_attention
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
 from .source import Arcs, Source, read_normalised
+from .transposed import transposed
 from .volume import Volume, counted
 
 Sampled = TypeVar("Sampled", covariant=True)
@@ -44,7 +46,7 @@ class Virtual(Protocol[Sampled]):
     def sampled_at(self, A: Any) -> Sampled: ...
 
 
-class Operator:
+class Operator(Arcwise):
     """A, and this rank's share of its rows.
 
         rows      [t]  the vertices of the rows that `A @ h` gives here, by their number in the graph
@@ -88,6 +90,8 @@ class Operator:
         self._made: dict[Hashable, tuple[int, Tensor]] = {}
         self._degrees: Tensor | None = None
         self._said: dict[str, str] = {}
+        self._transpose: tuple[Operator, Tensor] | None = None
+        self._real: tuple[Operator, Wrap] | None = None  # of a dry one: whose sizes it has
         self.made_once: dict[Hashable, Tensor] = {}
         """What follows from A's entries alone, by name."""
 
@@ -152,7 +156,8 @@ class Operator:
     ) -> Operator:  # fmt: skip
         """A from the arcs into this rank's slab, as they are: by row, within a row by vertex."""
         layout = Rows(comm, blocks)
-        return cls(_plan(arcs, blocks, comm, sparse, dtype, overlap), layout.ids, layout=layout)
+        plan = cut_into_plan(arcs, blocks, comm, sparse, dtype, overlap)
+        return cls(plan, layout.ids, layout=layout)
 
     @classmethod
     def local(cls, a: CSR, rows: Tensor | None = None, columns: Tensor | None = None, mean: bool = False,
@@ -191,12 +196,35 @@ class Operator:
         """A * V: the virtual n×n matrix V, seen where A has entries."""
         return virtual.sampled_at(self)
 
-    def aggregate(self, h: Tensor, reduce: str = "sum") -> Tensor:
-        """y[i] = ⊕ over j of a_ij h[j], ⊕ one of sum, mean, max, min. [s, w] → [t, w]."""
+    def aggregate(self, h: Tensor, reduce: str | Semiring = "sum") -> Tensor:
+        """y[i] = ⊕ over j of a_ij ⊗ h[j]. [s, w] → [t, w].
+
+            sum, mean, max, min   of the products a_ij h_j; 0 in rows without arcs
+            a Semiring            its ⊕ and ⊗; its zero in rows without arcs, from which no gradient goes
+
+        An arc without a weight has the entry 1, also where ⊗ is +.
+
+        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), torch.tensor([5.0, 1.0]), (2, 2))
+        >>> nearest = Semiring(torch.minimum, torch.add, torch.inf)
+        >>> Operator.local(a).aggregate(torch.tensor([[0.0], [2.0]]), nearest).ravel()
+        tensor([3., inf])
+        """
         return self.keep(reduce, h, lambda: self._aggregate(h, reduce))
 
-    def _aggregate(self, h: Tensor, reduce: str) -> Tensor:
+    def _aggregate(self, h: Tensor, reduce: str | Semiring) -> Tensor:
         self.check({}, {"h": h})
+        how = extremum_of(reduce)
+        own_values = how is not None or isinstance(reduce, Semiring)
+        if (
+            own_values and self.plan.mean
+        ):  # a mean's entries are 1/degree, which a sum alone takes from the plan
+            return self.entries.weigh(self.entries.values(h.dtype), h, reduce)
+        if how is not None:
+            return PropagateExtremum.apply(h, self.plan, how)
+        if isinstance(reduce, Semiring):
+            if reduce.native and reduce.sum == "sum":
+                return Propagate.apply(h, self.plan)
+            return FoldArcs.apply(h, None, None, self.plan, Fold.of(reduce))
         if reduce == "sum":
             return Propagate.apply(h, self.plan)
         if reduce == "mean":
@@ -204,9 +232,35 @@ class Operator:
             if mean is not None:
                 return Propagate.apply(h, mean)
             return Propagate.apply(h, self.plan) / self.degrees.clamp(min=1).to(h.dtype)
-        if reduce in ("max", "min"):
-            return PropagateExtremum.apply(h, self.plan, reduce == "max")
         raise unknown("reduction", reduce, ["sum", "mean", "max", "min"])
+
+    @property
+    def T(self) -> Operator:
+        """Aᵀ, on the same ranks: no entry moves. Made on first use, and kept; A.T.T is A.
+
+        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), torch.tensor([3.0, 4.0]), (2, 2))
+        >>> (Operator.local(a).T @ torch.tensor([[1.0], [10.0]])).ravel()
+        tensor([3., 4.])
+        """
+        return self._turn()[0]
+
+    def _turn(self) -> tuple[Operator, Tensor]:
+        """(Aᵀ, the place in A of each of its entries)."""
+        if self._transpose is None:
+            if self._real is not None:
+                real, order = self._real[0]._turn()
+                turned, order = real.dry(self._real[1]), order.to("meta")
+            else:
+                if self.rows.is_meta:
+                    raise TypeError("a plan of sizes alone has no transpose: its entries are not known")
+                plan, order = transposed(self.plan)
+                block = self._layout is None
+                rows = plan.row_names if block else self.rows
+                turned = Operator(plan, rows, self.rows if block else None, self._layout)
+            inverse = torch.empty_like(order)
+            inverse[order] = torch.arange(order.numel(), device=order.device)
+            self._transpose, turned._transpose = (turned, order), (self, inverse)
+        return self._transpose
 
     def own(self, h: Tensor) -> Tensor:
         """The rows' own among those of h; what has a row for each already stays. [s, w] → [t, w]."""
@@ -215,11 +269,12 @@ class Operator:
             return gather_rows(h, self._targets, distinct=self._partial is None)
         return h if h.shape[0] == rows else h[:rows]
 
-    def complete(self, t: Tensor) -> Tensor:
-        """A layer's result, added up at the rows' owners; the identity where h has complete rows."""
+    def complete(self, t: Tensor, sync: str = "sum") -> Tensor:
+        """A layer's result, added up at the rows' owners, or the largest of the ranks'; the identity where h
+        has complete rows."""
         if self._partial is None or self._owners is None:
             return t
-        return redistribute(t, self._partial, self._owners, phase="pull")
+        return redistribute(t, dataclasses.replace(self._partial, op=sync), self._owners, phase="pull")
 
     def sync(self, t: Tensor) -> Tensor:
         """Numbers that are linear in h, added up over the ranks that each have some columns of it.
@@ -235,12 +290,12 @@ class Operator:
         """Whether h is the input and lies in columns: then products of its rows are partial."""
         return self._given is not None and h is self._given
 
-    def widen(self, v: Tensor, width: int) -> Tensor:
+    def widen(self, v: Tensor, width: int, among: float = 0.0) -> Tensor:
         """Own rows as a summand of a partial result: this rank's columns among zeros. [t, w_own] → [t, w]."""
         if self._partial is None:
             return v
         after = width - self._first_column - v.shape[1]
-        return torch.nn.functional.pad(v, (self._first_column, after))
+        return torch.nn.functional.pad(v, (self._first_column, after), value=among)
 
     def norms(self, h: Tensor, heads: int = 1) -> Tensor:
         """The length of each row of h in each head. [s, heads · w] → [s, heads]."""
@@ -294,136 +349,12 @@ class Operator:
     def _block(self) -> bool:
         return self._layout is None
 
-    # Attention.
+    # Arc by arc: attention and messages are `Arcwise`'s.
 
     @functools.cached_property
     def entries(self) -> Entries:
         """Numbers at A's entries."""
         return Entries(self)
-
-    def attend(
-        self,
-        row: Tensor,
-        column: Tensor,
-        x: Tensor,
-        gain: Tensor | None = None,
-        scale: Tensor | None = None,
-        kind: str = "additive",
-        heads: int = 1,
-        slope: float = 1.0,
-        softmax: bool = True,
-        drop: tuple[float, Stream] | None = None,
-        bias: Tensor | None = None,
-        mix: Tensor | None = None,
-        edge: tuple[str, Tensor] | None = None,
-    ) -> Tensor:
-        """Ψ x, Ψ the (row softmax of the) scores at A's entries, through the fused kernels.
-
-            additive  s_ij = leaky(row_i + column_j + bias_ij)     row  [t, heads], column  [s, heads]
-            dot       s_ij = scale_i gain_j ⟨row_i, column_j⟩    row, column  [·, heads · d],
-                                                         scale, gain  [·, heads], 1 where not given
-            channel   s_ij = Σ_c mix_c leaky(row_ic + column_jc + (f_ij W)_c) over the head's columns,
-                      row, column [·, heads · d], mix [heads · d], edge = (name of the arcs' data f, W [t, ·])
-            bias      [arcs, heads], numbers per entry: added to scores; to additive ones before leaky
-            x         [s, heads · out], each head's columns beside each other; so is the result
-            drop      (p, stream): share of the arcs left out in each head
-
-        A's own values are not read: `attend` sees where A has entries.
-        """
-        return self.attend_data(
-            row, column, x, gain, scale, kind, heads, slope, softmax, drop, bias, mix, edge, ""
-        )[0]
-
-    def attend_data(
-        self,
-        row: Tensor,
-        column: Tensor,
-        x: Tensor,
-        gain: Tensor | None = None,
-        scale: Tensor | None = None,
-        kind: str = "additive",
-        heads: int = 1,
-        slope: float = 1.0,
-        softmax: bool = True,
-        drop: tuple[float, Stream] | None = None,
-        bias: Tensor | None = None,
-        mix: Tensor | None = None,
-        edge: tuple[str, Tensor] | None = None,
-        values: str = "features",
-    ) -> tuple[Tensor, Tensor]:
-        """`attend`, and beside Ψ x also Σ_j Ψ_ij f_ij, f the arcs' data named `values`. → [t, heads · t_f].
-
-        So values x_j + f_ij U need nothing of arcs × width: their sum is Ψ x + (Σ_j Ψ_ij f_ij) U.
-        """
-        if kind not in ("additive", "dot", "channel"):
-            raise unknown("attention", kind, ["additive", "dot", "channel"])
-        row, scale = self.own(row), None if scale is None else self.own(scale)
-        self.check({"row": row, "scale": scale}, {"column": column, "x": x, "gain": gain})
-        check_attention(kind, heads, row, column, x, gain, scale, bias, mix, edge, self.arcs_seen)
-        for name in (values, "" if edge is None else edge[0]):
-            self._check_data(name)
-        dropped = None if drop is None or drop[0] == 0 else (drop[0], drop[1].key)
-        how = Attention(kind, heads, slope, softmax, dropped, "" if edge is None else edge[0], values)
-        plain = bias is None and not values
-        if kind == "dot" and plain and row is column is x and self._square:
-            learns = torch.is_grad_enabled()
-            learned = [learns and t is not None and t.requires_grad for t in (x, scale, gain)]
-            sloped = learned == [False, True, False]
-            if sloped or not any(learned) or self._symmetric:
-                ones = x.new_ones(x.shape[0], heads)
-                scale, gain = ones if scale is None else scale, ones if gain is None else gain
-                names = self.plan.row_names.long(), self.plan.names_of(0)
-                y = SelfAttend.apply(x, scale, gain, self.plan.matrix(0), how, names, sloped)
-                return y, y.new_empty(0)
-        if scale is not None:
-            by_head = row.view(row.shape[0], heads, row.shape[1] // heads)  # a rank may have no rows
-            row = (by_head * scale[:, :, None]).view_as(row)
-        weight = None if edge is None else edge[1]
-        return Attend.apply(row, column, x, gain, bias, mix, weight, self.plan, how)
-
-    @property
-    def arcs_seen(self) -> int:
-        """Entries of this rank's matrices, slices of others included: numbers per entry are so many."""
-        return sum(self.plan.arcs)
-
-    def _check_data(self, name: str) -> None:
-        if name and any(name not in a.data for a in self.plan.matrices):
-            known = ", ".join(sorted(self.plan.matrices[0].data)) or "none"
-            raise UserError(f"the arcs carry no {name!r} here, but: {known}. Name it in the layer's `data`.")
-
-    def channel_sum(
-        self, kind: str, column: Tensor, row: Tensor | None = None, x: Tensor | None = None,
-        edge: tuple[str, Tensor] | None = None, value_weight: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Messages made column by column of z_ij = row_i + column_j + f_ij W, summed up. → [t, w].
-
-            relu   y_i = Σ_j max(z_ij, 0)
-            gate   y_i = Σ_j σ(z_ij) ∘ (x_j + f_ij value_weight)
-            edge   (name of the arcs' data f, W [t, w]);  row [t, w];  column, x [s, w]
-
-        >>> a = CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2))
-        >>> Operator.local(a).channel_sum("relu", torch.tensor([[1.0], [-2.0]])).ravel()
-        tensor([0., 1.])
-        """
-        if kind not in ("relu", "gate"):
-            raise unknown("kind of message", kind, ["relu", "gate"])
-        row = None if row is None else self.own(row)
-        self.check({"row": row}, {"column": column, "x": x})
-        name, weight = ("", None) if edge is None else edge
-        self._check_data(name)
-        return ChannelSum.apply(row, column, x, weight, value_weight, self.plan, kind, name)
-
-    def channel_stats(self, column: Tensor, edge: tuple[str, Tensor] | None = None) -> tuple[Tensor, ...]:
-        """(Σ_j z, Σ_j z², max_j z, min_j z) of z_ij = column_j + f_ij W, in one walk; 0 without arcs.
-
-        >>> a = CSR(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), None, (2, 2))
-        >>> [t.ravel().tolist() for t in Operator.local(a).channel_stats(torch.tensor([[1.0], [-2.0]]))]
-        [[-1.0, 0.0], [5.0, 0.0], [1.0, 0.0], [-2.0, 0.0]]
-        """
-        self.check({}, {"column": column})
-        name, weight = ("", None) if edge is None else edge
-        self._check_data(name)
-        return ChannelStats.apply(column, weight, self.plan, name)
 
     def note(self, what: str, how: str) -> None:
         """Remember how an expression was computed, for `explain`."""
@@ -531,6 +462,7 @@ class Operator:
             out.__dict__[name] = getattr(self, name)  # they look at numbers
         out._degrees = None if self._degrees is None else self._degrees.to("meta")
         out.made_once = {name: t.to("meta") for name, t in self.made_once.items()}
+        out._real = self, wrap
         return out
 
     def foretell(self, work: Callable[[Operator], object]) -> Volume:
@@ -560,71 +492,3 @@ def check_slices(grid: Grid) -> None:
             f"--move-adjacency cuts A along the feature axis, grid {grid} has none. "
             "Use --strategy 2d, 3d or feature with more ranks."
         )
-
-
-def _plan(
-    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
-) -> Plan:
-    """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
-
-    *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*
-    """
-    grid = blocks.grid
-    i, k, _ = grid.place(comm.rank)
-    lines = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
-    unions = [blocks.union(j, k) for j in range(grid.row)]
-    mine = [blocks.union(i, j) for j in range(grid.inner)]
-    slab = blocks.slab(i)
-
-    # keep the columns of K_k
-    place = blocks.place_of[arcs.vertex]
-    slab_of = torch.full_like(place, -1)
-    for j, (begin, end) in enumerate(unions):
-        slab_of[(place >= begin) & (place < end)] = j
-    inside = slab_of >= 0
-    arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
-
-    # rows of T, by the rank of the inner line that they are for
-    row, pieces = arcs.row, [end - begin for begin, end in mine]
-    rows_written: list[Tensor] | None = None
-    if sparse:
-        written = torch.zeros(slab[1] - slab[0], dtype=torch.bool, device=row.device)
-        written[row] = True
-        begin, end = mine[k]
-        written[begin - slab[0] : end - slab[0]] = True  # the own piece is whole
-        rows_written = [written[b - slab[0] : e - slab[0]].nonzero().ravel() for b, e in mine]
-        pieces = [r.numel() for r in rows_written]
-        row = (written.cumsum(0) - 1)[row]
-    total = sum(pieces)
-    row_names = blocks.order[slab[0] : slab[1]]
-    row_names = row_names if rows_written is None else row_names[written]
-
-    index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
-    matrices: list[CSR | Sliced] = []
-    names, columns_read = [], []
-    for j, (begin, end) in enumerate(unions):
-        here = slab_of == j
-        own = arcs.pick(here)
-        column, width = place[here] - begin, end - begin
-        name = blocks.order[begin:end]
-        if sparse and j != i:
-            read, column = torch.unique(column, return_inverse=True)
-            name, width = name[read], read.numel()
-            columns_read.append(read)
-        else:
-            columns_read.append(torch.arange(width, device=column.device))
-        counts = torch.bincount(row[here], minlength=total)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        value = None if own.value is None else own.value.to(dtype)
-        matrices.append(CSR(indptr, column.to(index), value, (total, width), own.data))
-        names.append(name.to(index))
-
-    row_sizes = [end - begin for begin, end in unions]
-    return Plan(
-        FeatureLine(lines["feature"], [blocks.sizes[peer] for peer in grid.peers(comm.rank, "feature")]),
-        Exchange(lines["row"], row_sizes, columns_read if sparse else None, overlap),
-        Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
-        matrices,
-        names,
-        row_names,
-    )

@@ -26,7 +26,7 @@ from ..comm import Communicator
 from ..errors import UserError
 from ..kernels import CSR
 from ..kernels.function import Function
-from ..kernels.spmm import extremum, extremum_backward, multiply
+from ..kernels.spmm import best_values, extremum, extremum_backward, multiply
 from ..memory import empty
 from .blocks import even_sizes, starts
 from .exchange import Exchange
@@ -171,6 +171,23 @@ class Plan:
         """Entries of each A_j, all slices of it."""
         return [sum(a.sizes) if isinstance(a, Sliced) else a.arcs for a in self.matrices]
 
+    @property
+    def alone(self) -> bool:
+        """Whether one matrix has whole rows: then a winner is called by its column, and needs no name."""
+        return len(self.matrices) == 1 and self.inner.comm.size == 1
+
+    def labels(self, j: int) -> Tensor | None:
+        """What winners call the columns of A_j; None: by their number."""
+        return None if self.names is None or self.alone else self.names[j]
+
+    def named(self, winner: Tensor, j: int) -> Tensor:
+        """Winners among A_j's columns by what everybody calls them; −1, where a row is empty, stays."""
+        labels = self.labels(j)
+        if labels is None or not labels.numel():
+            return winner
+        labels = labels.to(winner.device)  # dry, nobody knows who won
+        return torch.where(winner < 0, winner, labels[winner.clamp(min=0).long()])
+
     def names_of(self, j: int) -> Tensor:
         """The vertices that A_j's columns stand for, [C_j] int64."""
         if self.names is None:
@@ -245,26 +262,33 @@ class Plan:
             parts[p].copy_(block)
         return whole
 
-    def forward_extremum(self, h: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
+    def forward_extremum(self, h: Tensor, how: Extremum) -> tuple[Tensor, Tensor]:
         """(y_own, winners): the largest or smallest neighbour, and who it was, [|U(i,k)|, |C_f|]."""
-        y, winner = self.best(self.feature.split(h), None, largest)
+        y, winner = self.best(self.feature.split(h), None, how)
         return self.feature.join(y, h.shape[1]), winner
 
-    def best(self, x: Tensor, values: Sequence[Tensor] | None, largest: bool) -> tuple[Tensor, Tensor]:
+    def forward_best(self, h: Tensor, how: Extremum) -> Tensor:
+        """y_own where one matrix has whole rows and nobody asks who won."""
+        a = self.matrix(0)
+        y = best_values(a, self.feature.split(h), a.values, how.largest, how.plus)
+        return self.feature.join(how.without_winners(y, a.counts), h.shape[1])
+
+    def best(self, x: Tensor, values: Sequence[Tensor] | None, how: Extremum) -> tuple[Tensor, Tensor]:
         """(y, winners) of U(i,k) and C_f; `values` per A_j stand in for A's own."""
         best: tuple[Tensor, Tensor] | None = None
         for j, block in self.row.gather(x):
             a = self.matrix(j)
-            y, arg = extremum(a, block, a.values if values is None else values[j], largest)
-            if self.names is not None and self.names[j].numel():
-                # -1, where the row is empty, stays; else the column becomes the vertex it stands for.
-                names = self.names[j].to(arg.device)  # dry, nobody knows who won
-                arg = torch.where(arg < 0, arg, names[arg.clamp(min=0).long()])
+            y, arg = extremum(a, block, a.values if values is None else values[j], how.largest, how.plus)
+            arg = self.named(arg, j)
             if best is None:
                 best = y, arg
             else:
-                take_better(best, None, (y, arg), largest)
+                take_better(best, None, (y, arg), how.largest)
         assert best is not None
+        return how.with_zero(*self.best_along_inner(best, how.largest))
+
+    def best_along_inner(self, best: tuple[Tensor, Tensor], largest: bool) -> tuple[Tensor, Tensor]:
+        """Everybody's candidates for the rows of U(i,k), the best of them at their owners."""
         if self.inner.comm.size == 1:
             return best
         found, winners = (t.split(self.pieces) for t in best)
@@ -275,16 +299,45 @@ class Plan:
         )
         return y, winner
 
-    def backward_extremum(self, dy: Tensor, winner: Tensor) -> Tensor:
+    def backward_extremum(self, dy: Tensor, winner: Tensor, plus: bool) -> Tensor:
         g = self.whole(self.feature.split(dy))
         arg = self.whole(winner)
 
         def partial(j: int) -> Tensor:
             t = self.matrix(j).T
-            return extremum_backward(t, g, arg, t.values, None if self.names is None else self.names[j])
+            return extremum_backward(t, g, arg, None if plus else t.values, self.labels(j))
 
         dx = self.row.reduce(partial)
         return self.feature.join(dx, dy.shape[1])
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """Which of a row's products is taken.
+
+    largest  the maximum, else the minimum;   plus  of a_ij + h_j, else of a_ij h_j
+    zero     what competes with them and an empty row gives; None: empty rows give 0, else nothing competes
+    """
+
+    largest: bool
+    plus: bool = False
+    zero: float | None = None
+
+    def with_zero(self, y: Tensor, winner: Tensor) -> tuple[Tensor, Tensor]:
+        if self.zero is None:
+            return y, winner
+        # Nobody is the winner where zero is better: no gradient goes anywhere from there.
+        loses = (winner < 0) | ((y < self.zero) if self.largest else (y > self.zero))
+        return y.masked_fill_(loses, self.zero), winner.masked_fill_(loses, -1)
+
+    def without_winners(self, y: Tensor, counts: Tensor) -> Tensor:
+        """The same where nobody asks who won; counts [rows]: of how many."""
+        if self.zero is None:
+            return y
+        loses = (counts == 0)[:, None]
+        if self.zero != (-torch.inf if self.largest else torch.inf):
+            loses = loses | ((y < self.zero) if self.largest else (y > self.zero))
+        return y.masked_fill_(loses, self.zero)
 
 
 def cloned(x: Tensor) -> Tensor:
@@ -333,12 +386,14 @@ class PropagateExtremum(Function):
     """forward y = max or min of the neighbours; backward: to the winner, per column."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, plan: Plan, largest: bool) -> Tensor:
-        ctx.plan = plan
-        y, winner = plan.forward_extremum(h.detach().contiguous(), largest)
+    def forward(ctx: Any, h: Tensor, plan: Plan, how: Extremum) -> Tensor:
+        ctx.plan, ctx.plus = plan, how.plus
+        if plan.alone and not ctx.needs_input_grad[0]:
+            return plan.forward_best(h.detach().contiguous(), how)
+        y, winner = plan.forward_extremum(h.detach().contiguous(), how)
         ctx.save_for_backward(winner)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.plan.backward_extremum(grads[0].contiguous(), *ctx.saved_tensors), None, None
+        return ctx.plan.backward_extremum(grads[0].contiguous(), *ctx.saved_tensors, ctx.plus), None, None

@@ -1,0 +1,81 @@
+"""From a rank's rows of A to its matrices, and who tells whom what it reads: the plan, built once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..comm import Communicator
+from ..kernels import CSR
+from .blocks import Blocks
+from .exchange import Exchange
+from .propagate import FeatureLine, Plan, Sliced
+from .source import Arcs
+
+
+def cut_into_plan(
+    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
+) -> Plan:
+    """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
+
+    *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*
+    """
+    grid = blocks.grid
+    i, k, _ = grid.place(comm.rank)
+    lines = {axis: grid.along(comm, axis) for axis in ("row", "inner", "feature")}
+    unions = [blocks.union(j, k) for j in range(grid.row)]
+    mine = [blocks.union(i, j) for j in range(grid.inner)]
+    slab = blocks.slab(i)
+
+    # keep the columns of K_k
+    place = blocks.place_of[arcs.vertex]
+    slab_of = torch.full_like(place, -1)
+    for j, (begin, end) in enumerate(unions):
+        slab_of[(place >= begin) & (place < end)] = j
+    inside = slab_of >= 0
+    arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
+
+    # rows of T, by the rank of the inner line that they are for
+    row, pieces = arcs.row, [end - begin for begin, end in mine]
+    rows_written: list[Tensor] | None = None
+    if sparse:
+        written = torch.zeros(slab[1] - slab[0], dtype=torch.bool, device=row.device)
+        written[row] = True
+        begin, end = mine[k]
+        written[begin - slab[0] : end - slab[0]] = True  # the own piece is whole
+        rows_written = [written[b - slab[0] : e - slab[0]].nonzero().ravel() for b, e in mine]
+        pieces = [r.numel() for r in rows_written]
+        row = (written.cumsum(0) - 1)[row]
+    total = sum(pieces)
+    row_names = blocks.order[slab[0] : slab[1]]
+    row_names = row_names if rows_written is None else row_names[written]
+
+    index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
+    matrices: list[CSR | Sliced] = []
+    names, columns_read = [], []
+    for j, (begin, end) in enumerate(unions):
+        here = slab_of == j
+        own = arcs.pick(here)
+        column, width = place[here] - begin, end - begin
+        name = blocks.order[begin:end]
+        if sparse and j != i:
+            read, column = torch.unique(column, return_inverse=True)
+            name, width = name[read], read.numel()
+            columns_read.append(read)
+        else:
+            columns_read.append(torch.arange(width, device=column.device))
+        counts = torch.bincount(row[here], minlength=total)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        value = None if own.value is None else own.value.to(dtype)
+        matrices.append(CSR(indptr, column.to(index), value, (total, width), own.data))
+        names.append(name.to(index))
+
+    row_sizes = [end - begin for begin, end in unions]
+    return Plan(
+        FeatureLine(lines["feature"], [blocks.sizes[peer] for peer in grid.peers(comm.rank, "feature")]),
+        Exchange(lines["row"], row_sizes, columns_read if sparse else None, overlap),
+        Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
+        matrices,
+        names,
+        row_names,
+    )
