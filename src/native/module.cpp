@@ -9,12 +9,15 @@
 #include <string>
 
 #include "csr.h"
+#include "fault.h"
 #include "kernels.h"
 #include "parallel.h"
 #include "sampling.h"
 
 namespace nb = nanobind;
 using Address = uintptr_t;
+
+void bind_stream(nb::module_& m);  // stream_module.cpp
 
 namespace {
 
@@ -342,6 +345,7 @@ NB_MODULE(_native, m) {
       if (runs_here(name)) names.append(name);
     return names;
   });
+  m.def("name_bus_errors", &weft::name_bus_errors);
   m.def("pool", [] { return std::string(weft::pool_name()); });
   nb::class_<Scores>(m, "Scores")
       .def(nb::init<>())
@@ -387,4 +391,5 @@ NB_MODULE(_native, m) {
   bind_dense<double>(m, "f64");
   bind_csr<int32_t>(m, "i32");
   bind_csr<int64_t>(m, "i64");
+  bind_stream(m);
 }

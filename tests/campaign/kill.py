@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import importlib
+import io
 import json
 import os
 import random
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,14 +30,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a fork has no threads of its parent
 
 import numpy as np
 import torch
 
 from weft.cli import main as weft
+from weft.comm import child, job
 from weft.comm.watchdog import _SLOT
 from weft.graph import hold_out, split, write_store
 from weft.graph.generators import sbm
@@ -49,6 +56,7 @@ WORKS = {
 }  # fmt: skip
 MOMENTS = ("loading", "epoch", "evaluating", "writing")
 WAYS = ("restarts", "same", "other")
+_Popen = subprocess.Popen
 PATIENCE = 240.0
 """Seconds after which a run counts as hung."""
 
@@ -110,11 +118,74 @@ def start(words: list[str], log: Path, scratch: Path) -> int:
         os.environ |= {"TMPDIR": str(scratch), "OMP_NUM_THREADS": "1"}
         tempfile.tempdir = str(scratch)
         torch.set_num_threads(1)
+        job.subprocess.Popen = functools.partial(Forked, told=log.with_suffix(".ranks"))  # type: ignore
         status = weft(words)
     with contextlib.suppress(BaseException):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)
+
+
+class Forked:
+    """`subprocess.Popen` of a supervisor, as a fork of this process: a rank then need not load torch either.
+
+    mpirun starts its ranks itself; these load it.
+    """
+
+    def __init__(self, line: list[str], told: Path, **how: Any) -> None:
+        if line[0] != sys.executable:
+            self._real: Any = _Popen(line, **how)
+            self.pid = self._real.pid
+            return
+        self._real = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            with contextlib.suppress(BaseException):
+                os.setsid()
+                how["preexec_fn"]()
+                for number in signal.valid_signals():
+                    with contextlib.suppress(OSError, ValueError):
+                        signal.signal(number, signal.SIG_DFL)
+                for place, file in enumerate(
+                    (os.open(os.devnull, os.O_RDONLY), how["stdout"], how["stderr"])
+                ):
+                    os.dup2(file, place)
+                os.closerange(3, 1024)
+                os.environ.clear()
+                os.environ.update(how["env"])
+                with told.open("a") as file:
+                    file.write(json.dumps([int(how["env"]["RANK"]), os.getpid(), how["env"]]) + "\n")
+                sys.argv = line[1:]
+                try:
+                    child.main()
+                except SystemExit as error:  # a rank that has done its work
+                    sys.stdout.flush()
+                    os._exit(int(error.code or 0))
+            os._exit(70)
+
+    def poll(self) -> int | None:
+        if self._real is not None:
+            return self._real.poll()  # type: ignore[no-any-return]
+        with contextlib.suppress(ChildProcessError):
+            done, _ = os.waitpid(self.pid, os.WNOHANG)
+            return 0 if done else None
+        return 0
+
+    def wait(self) -> int:
+        while self.poll() is None:
+            time.sleep(0.005)  # between two looks
+        return 0
+
+
+def load_all(folder: Path) -> None:
+    """What ranks load, loaded here once: forks have it then."""
+    importlib.import_module("weft.comm.torch_distributed")
+    nowhere = io.StringIO()
+    for number, more in enumerate(([], ["--task", "link", "--hits", "2", "--hold-val", "0.1"])):
+        run = folder / f"load-{number}"
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            weft(["train", "karate", *more, "--epochs", "2", "--ranks", "1", "--out", str(run)])
+        shutil.rmtree(run, ignore_errors=True)
 
 
 def wait(process: int, seconds: float = PATIENCE) -> int:
@@ -158,9 +229,16 @@ def _is_child(process: int) -> bool:
     return False
 
 
-def ranks_of(launcher: int) -> dict[int, tuple[int, dict[str, str]]]:
+def ranks_of(launcher: int, told: Path) -> dict[int, tuple[int, dict[str, str]]]:
     """Rank → (process, environment) of the ranks that are up."""
     parents, found = _parents(), {}
+    if told.exists():
+        for line in told.read_text().splitlines():
+            rank, supervisor, environment = json.loads(line)
+            process = next((p for p, parent in parents.items() if parent == supervisor), 0)
+            if process:
+                found[rank] = (process, environment)
+        return found
     for process in descendants(launcher):
         parent = parents.get(process, 0)
         if not (_is_child(process) and _is_child(parent)):
@@ -198,7 +276,7 @@ def _writes(run: Path) -> bool:
     return False
 
 
-def kill_at(case: Case, launcher: int, run: Path, loads: float) -> tuple[str, dict[str, str]]:
+def kill_at(case: Case, launcher: int, run: Path, told: Path, loads: float) -> tuple[str, dict[str, str]]:
     """Kill the rank; (the moment that it was, its environment). The moment is empty where it was missed."""
 
     def ended() -> bool:
@@ -215,7 +293,8 @@ def kill_at(case: Case, launcher: int, run: Path, loads: float) -> tuple[str, di
 
     def up() -> bool:
         time.sleep(0.005)  # between two looks
-        found.update(ranks_of(launcher))
+        with contextlib.suppress(ValueError):  # half a line
+            found.update(ranks_of(launcher, told))
         return len(found) == RANKS
 
     if not until(up):
@@ -294,9 +373,11 @@ class Campaign:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.loads = 4.0
-        """Seconds from a rank's start to its first epoch, as far as it is known."""
+        self.loads = {"mpi": 4.0, "torch": 0.6}
+        """Seconds in which ranks of an engine are killed as they load; forks have no torch to load."""
         os.chdir(folder)
+        torch.set_num_threads(1)
+        load_all(folder)
         if not Path("classes.weft").exists():
             graph = sbm(nodes=1500, classes=4, features=12, seed=1)
             write_store(split(graph, 0.5, 0.25, 0), "classes.weft")
@@ -310,6 +391,7 @@ class Campaign:
             with self._scratch("whole") as scratch:
                 log = Path("whole.log")
                 status = wait(start(case.words(run), log, scratch))
+                log.with_suffix(".ranks").unlink(missing_ok=True)
             if status:
                 raise SystemExit(
                     f"the run that nobody kills ended with status {status}: {log.read_text()[-2000:]}"
@@ -327,11 +409,15 @@ class Campaign:
         whole, run, log = self.whole(case), Path(f"case-{case.number}"), Path(f"case-{case.number}.log")
         shutil.rmtree(run, ignore_errors=True)
         log.unlink(missing_ok=True)
+        log.with_suffix(".ranks").unlink(missing_ok=True)
         restarts = ["--restarts", "1"] if case.way == "restarts" else []
         with self._scratch("case") as scratch:
             begun = time.monotonic()
             launcher = start([*case.words(run), *restarts], log, scratch)
-            moment, environment = kill_at(case, launcher, run, self.loads)
+            told = log.with_suffix(".ranks")
+            loads = self.loads[case.engine]
+            moment, environment = kill_at(case, launcher, run, told, loads)
+            told.unlink(missing_ok=True)
             seen = descendants(launcher)
             status = wait(launcher)
             if not moment:
@@ -402,6 +488,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev kill", description=__doc__)
     parser.add_argument("--cases", type=int, default=200, help="kills, those of the tally too")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no case after so many")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="of these alone, by commas")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--tally", type=Path, help="go on with what this file counts")
     parser.add_argument("--folder", type=Path, help="where runs lie; by default a temporary folder")
@@ -416,7 +503,7 @@ def main() -> int:
         while sum(bool(v["moment"]) for v in done.values()) < asked.cases:
             if time.monotonic() - started > asked.seconds:
                 break
-            if str(number) not in done:
+            if str(number) not in done and Case.drawn(number).engine in asked.engines.split(","):
                 done[str(number)] = result = campaign.run(Case.drawn(number))
                 if result["wrong"]:
                     print(f"--- {result['wrong']}", flush=True)

@@ -13,11 +13,14 @@ COMMANDS = {
     "order": [GRAPH, "--widths", "4", "--rounds", "1"],
     "stochastic": ["karate", "--parts", "2", "--batch-size", "9", "--fresh", "5", "--batches", "2",
                    "--fanouts", "3,all"],
+    "accelerate": [GRAPH, "--width", "4", "--rounds", "1", "--threads", "1", "--pyg"],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("bench", COMMANDS)
 def test_a_table_and_its_json_have_the_same_rows(weft: Weft, bench: str):
+    if bench == "accelerate":
+        pytest.importorskip("torch_geometric")
     table = weft("bench", bench, *COMMANDS[bench])
     assert table.status == 0
     found = json.loads(weft("bench", bench, *COMMANDS[bench], "--json").out)
@@ -33,6 +36,10 @@ def test_a_table_and_its_json_have_the_same_rows(weft: Weft, bench: str):
         (["partition", "karate", "--plot", "a.gif"], "--plot a.gif is no picture's name."),
         (["grids", "karate", "--ranks", "64"], "64 parts are more than the graph's 34 vertices."),
         (["order", "karate", "--method", "metsi"], "unknown partition method 'metsi'."),
+        (
+            ["accelerate", "karate", "--layers", "gnc"],
+            "unknown layer for this benchmark 'gnc'. Did you mean 'gcn'?",
+        ),
         (["stochastic", "karate"], "--batch-size 20000 is more than the graph's 34 vertices."),
         (["stochastic", "karate", "--fanouts", "0"], "fan-out '0' in '0' is not a number from 1"),
     ],

@@ -89,12 +89,16 @@ def test_rows_for_which_there_is_no_room_are_refused_before_a_page_is_touched(mo
 
 
 def test_weights_that_cannot_be_written_leave_the_run_resumable(weft, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    real = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == "weights.pt.part":
+            raise OSError(28, "No space left on device")
+        return real(path, data)
 
     words = ["train", *QUICK, "--checkpoint-every", "1", "--out", "run"]
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", full)
+        patch.setattr(Path, "write_bytes", full)
         line = one_line(weft(*words), bar=True)
     assert "cannot write run/weights.pt: No space left on device. Make room, then go on: weft train" in line
     assert weft("train", "--resume", "run").status == 0

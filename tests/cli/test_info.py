@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from weft.graph import Graph, write_store
+from weft.cli import info
+from weft.graph import Graph, er, open_store, write_store
 
 KARATE = {
     "name": "karate", "vertices": 34, "arcs": 156, "symmetric": True, "self_loops": 0, "weighted": False,
@@ -72,3 +74,18 @@ def test_what_a_reader_notes_is_one_line_on_standard_error(weft):
     answer = weft("info", "g.csv", "--arc-columns", "kind", "--json")
     assert (answer.status, json.loads(answer.out)["arcs"]) == (0, 1)
     assert answer.err == "weft: g.csv: 1 arcs were given again and merged: of kind the first is kept.\n"
+
+
+def test_a_store_is_described_piece_by_piece_as_a_graph_is(tmp_path):
+    directed = er(nodes=90, degree=5, directed=True, features=3, classes=4)
+    weights = torch.rand(directed.num_arcs)
+    arcs = {"time": torch.rand(directed.num_arcs, 2)}
+    both = directed.symmetrised()
+    uneven = torch.rand(both.num_arcs)
+    graphs = [
+        directed, directed.replace(weights=weights, arc_data=arcs), both, both.replace(weights=uneven),
+        directed.replace(weights=weights).symmetrised(), Graph.from_arcs([], [], num_nodes=0),
+    ]  # fmt: skip
+    for number, graph in enumerate(graphs):
+        store = open_store(write_store(graph, tmp_path / f"{number}.weft"), verify=False)
+        assert info.describe_store(store) == info.describe(graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 import torch
 
 from weft.graph import write_store
-from weft.train.checkpoint import checkpoints
+from weft.train.checkpoint import Checkpoint, checkpoints
 
 from ..train.graphs import small
 
@@ -197,6 +199,70 @@ def test_a_run_that_was_killed_predicts_with_what_its_last_good_checkpoint_has(w
     assert "died has no weights yet: that run did not end. Go on with it: weft train --resume" in answer.err
 
 
+def test_a_checkpoint_of_a_later_version_is_one_line_and_nothing_is_lost(weft, died):
+    from weft.train.checkpoint import _sealed
+
+    manifest = checkpoints(Path(died))[0] / "manifest.json"
+    body = json.loads(manifest.read_text())
+    body.pop("checksum")
+    manifest.write_text(_sealed(body | {"format": 2}))
+    before = {path: path.read_bytes() for path in Path(died).rglob("*") if path.is_file()}
+    answer = weft("train", "--resume", died)
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert "000008.000000 has format 2; this weft reads up to 1. Upgrade weft." in answer.err
+    assert {path: path.read_bytes() for path in Path(died).rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of 400 kB."""
+    folder = Path("disk").resolve()
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=400k", "weft-test", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full_costs_what_had_no_room_and_nothing_older(weft, small_disk, monkeypatch):
+    from weft.train import RunFolder
+
+    words = [*QUICK[:-2], "--hidden", "32", "--dtype", "float64"]
+    assert weft("train", *words, "--out", "whole").status == 0
+    run, real = small_disk / "run", RunFolder.finish
+
+    def finish(folder, *what):
+        """Not a page is left for the weights."""
+        with contextlib.suppress(OSError), open(small_disk / "filler", "wb", buffering=0) as file:
+            while file.write(bytes(4096)) == 4096:
+                pass
+        real(folder, *what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", finish)
+        answer = weft("train", *words, *EACH, "--out", str(run))
+    assert answer.status == 2
+    kept = checkpoints(run)
+    assert 2 <= len(kept) < 11
+    assert [line for line in answer.err.splitlines() if line.startswith("weft:")] == [
+        "weft: no checkpoint was written: No space left on device; training goes on, "
+        f"{kept[0]} is the last good one.",
+        f"weft: cannot write {run}/weights.pt: No space left on device. Make room, then go on: "
+        f"weft train --resume {run}.",
+    ]
+    for path in kept:
+        Checkpoint(path).verify()
+    assert not [path for path in run.rglob("*") if path.name.endswith((".part", ".tmp"))]
+    assert f"resumable from checkpoint {kept[0].name}" in weft("info", str(run)).out
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    assert f"in epoch {int(kept[0].name[:6])}\n" in weft("train", "--resume", str(run)).out
+    assert same_weights(str(run), "whole")
+    assert losses(str(run)) == losses("whole")
+
+
 # Signals
 
 
@@ -335,6 +401,42 @@ def test_under_plain_mpirun_a_folder_that_cannot_be_made_is_one_line_and_no_hang
     lines = [line for line in answer.stderr.splitlines() if "weft:" in line]
     assert lines == ["weft: cannot make the run folder file/run: Not a directory. Name another with --out."]
     assert not list(memory.glob("weft-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
+def test_under_plain_mpirun_what_was_learned_is_kept_and_nothing_is_left_behind(weft, number):
+    """SIGUSR1 is passed on; after Ctrl-C mpirun kills its ranks, and the last checkpoint is what is left."""
+    from weft.comm.launch import _mpi_environment, find_mpirun
+
+    memory = Path("memory").resolve()
+    memory.mkdir()
+    words = ["sbm:nodes=300,features=5", "--epochs", "1000000", "--checkpoint-every", "5", "--out", "run"]
+    process = subprocess.Popen(
+        [str(find_mpirun()), "-n", "2", "--host", "localhost:2", sys.executable, "-m", "weft",
+         "train", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | _mpi_environment(memory) | {"TMPDIR": str(memory), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        trained_for(process, "run", 8)
+        assert list(memory.glob("weft-*/graph.weft"))
+        process.send_signal(number)
+        process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode
+    deadline = time.monotonic() + 60
+    while list(memory.glob("weft-*")):
+        assert time.monotonic() < deadline, list(memory.rglob("*"))
+        time.sleep(0.01)  # between two looks
+    assert Path("run/weights.pt").exists() == (number == signal.SIGUSR1)
+    assert weft("predict", "run", "--ranks", "1", "--into", "rows").status == 0
+    epochs = len(losses("run"))
+    answer = weft("train", "--resume", "run", "--ranks", "1", "--epochs", str(epochs + 3))
+    assert answer.status == 0, answer.err
+    assert len(losses("run")) == epochs + 3
 
 
 def test_where_the_launcher_is_killed_no_store_is_left_behind():

@@ -259,6 +259,22 @@ def test_a_rank_that_somebody_stopped_is_named_as_the_cause() -> None:
     )
 
 
+def test_a_stopped_mpirun_does_not_hold_up_a_job_whose_ranks_have_ended(run: Launch, tmp_path: Path) -> None:
+    """mpirun is the parent of the ranks' supervisors; rank 0 stops it and ends."""
+    program = tmp_path / "stop.py"
+    program.write_text(
+        "import os, pathlib, signal\n"
+        "stat = pathlib.Path(f'/proc/{os.getppid()}/stat').read_text()\n"
+        "mpirun = int(stat.rpartition(')')[2].split()[1])\n"
+        "if os.environ['WEFT_RANK'] == '0':\n"
+        "    os.kill(mpirun, signal.SIGSTOP)\n"
+        "    print(mpirun, flush=True)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weft.comm.job._END_SECONDS", 0.5)
+        assert launch([str(program)], 2, "mpi") == 0
+
+
 def test_a_rank_that_never_connects_is_a_stall(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from weft.errors import UserError
 from weft.graph import Graph, karate, load, open_store, sbm, write_store
 from weft.graph import store as module
+from weft.kernels import native
 
 FIELDS = ("indptr", "indices", "weights", "features", "labels", "train_mask", "val_mask", "test_mask", "ids")
 
@@ -124,8 +127,8 @@ def test_only_the_arrays_that_are_named_are_read(shared: tuple[Graph, Path], row
 
 def test_a_store_without_named_arrays_is_one_that_earlier_wefts_read(tmp_path: Path) -> None:
     def version(graph: Graph, name: str) -> int:
-        return module._PREAMBLE.unpack(
-            write_store(graph, tmp_path / name).read_bytes()[: module._PREAMBLE.size]
+        return module.PREAMBLE.unpack(
+            write_store(graph, tmp_path / name).read_bytes()[: module.PREAMBLE.size]
         )[1]
 
     assert version(full().replace(arc_data={}, vertex_data={}), "a.weft") == 1
@@ -258,11 +261,11 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
 def forged(path: Path, tmp_path: Path, change) -> Path:
     """A store whose header was changed and given a right checksum: what an attacker would write."""
     raw = path.read_bytes()
-    magic, version, _, offset, length = module._PREAMBLE.unpack(raw[: module._PREAMBLE.size])
+    magic, version, _, offset, length = module.PREAMBLE.unpack(raw[: module.PREAMBLE.size])
     header = json.loads(raw[offset : offset + length])
     header = change(header) or header
     text = json.dumps(header).encode()
-    start = module._PREAMBLE.pack(magic, version, zlib.crc32(text), offset, len(text))
+    start = module.PREAMBLE.pack(magic, version, zlib.crc32(text), offset, len(text))
     out = tmp_path / "forged.weft"
     out.write_bytes(start + raw[len(start) : offset] + text)
     return out
@@ -345,3 +348,29 @@ def test_rows_read_only_their_part_of_a_larger_graph(tmp_path: Path, monkeypatch
     rows = store.rows(100, 200)
     assert torch.equal(rows.features, graph.features[100:200])
     assert torch.equal(rows.indices, graph.indices[slice(*graph.indptr[[100, 200]].tolist())])
+
+
+@pytest.mark.skipif(native.extension is None, reason="needs the C++ part of weft")
+@pytest.mark.parametrize("left", [64, 4096 * 3])
+def test_a_store_that_is_cut_short_while_it_is_mapped_is_one_line_and_no_crash(left):
+    """In a process of its own, which ends."""
+    write_store(sbm(nodes=2000, features=16), "g.weft")
+    program = (
+        "import os, sys; from weft.graph import open_store; graph = open_store('g.weft').graph();"
+        f"os.truncate('g.weft', {left}); print(float(graph.features.sum()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (2, "")
+    path = Path("g.weft").resolve()
+    assert answer.stderr == (
+        f"weft: {path} was cut short while it was read, or its disk is full. Write it again, or make room.\n"
+    )
+
+
+def test_a_store_that_was_cut_short_after_it_was_opened_is_truncated():
+    store = open_store(write_store(sbm(nodes=200, features=16), "g.weft"))
+    os.truncate("g.weft", 128)
+    with pytest.raises(UserError, match=r"^g\.weft is truncated\. Write or copy the store again\.$"):
+        store.graph()

@@ -17,7 +17,7 @@ from weft.comm import Ledger, run_ranks
 from weft.errors import Note, UserError
 from weft.nn import GCNLayer
 from weft.parallel import Grid, Operator
-from weft.pyg import ranks, views
+from weft.pyg import ranks, recipes, views
 from weft.pyg import recognise as recognising
 from weft.pyg.fast import Fast, explain
 
@@ -277,6 +277,41 @@ def test_layers_that_make_their_arcs_anew_find_the_pattern_again(monkeypatch):
     heavier = conv(data.x, data.edge_index, data.edge_weight)
     assert len(sorted_) == before  # other numbers on the same pattern
     assert difference(heavier, g.LGConv()(data.x, data.edge_index, data.edge_weight)) < TOLERANCE
+
+
+def test_what_a_makes_of_an_input_is_kept_until_it_is_written_to(monkeypatch):
+    products = []
+    combine = recipes.combine
+    monkeypatch.setattr(recipes, "combine", lambda *args: products.append(1) or combine(*args))
+    data = directed()
+    for make in (lambda: g.GCNConv(W, C), lambda: g.SAGEConv(W, C), lambda: g.GINConv(nn.Linear(W, C))):
+        plain_conv = make().double()
+        conv = quiet(copy.deepcopy(plain_conv))
+        for epoch in range(4):
+            before = len(products)
+            out = conv(data.x, data.edge_index)
+            assert difference(out, plain_conv(data.x, data.edge_index)) < TOLERANCE
+            grads = [
+                torch.autograd.grad(y.square().sum(), list(m.parameters()))
+                for y, m in ((out, conv), (plain_conv(data.x, data.edge_index), plain_conv))
+            ]
+            assert max(difference(a, b) for a, b in zip(*grads, strict=True)) < TOLERANCE
+            if epoch > 1:
+                assert len(products) == before
+        data.x[3] += 1  # another version: looked at anew
+        assert difference(conv(data.x, data.edge_index), plain_conv(data.x, data.edge_index)) < TOLERANCE
+        if not isinstance(plain_conv, g.GINConv):
+            other = make().double()
+            other.flow = "target_to_source"  # the same x and arcs, another A
+            backwards = quiet(copy.deepcopy(other))
+            for _ in range(3):
+                out = backwards(data.x, data.edge_index)
+                assert difference(out, other(data.x, data.edge_index)) < TOLERANCE
+        hidden = data.x * 1
+        for _ in range(3):
+            before = len(products)
+            conv(hidden.clone(), data.edge_index)  # a new tensor every time is never kept
+            assert len(products) == before + 1
 
 
 def test_dropout_of_arcs_repeats_by_seed_and_keeps_the_mean():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +109,8 @@ def on_real_ranks(comm: Communicator, cases: list[list[str]], examples: list[str
         spec = importlib.util.spec_from_file_location(f"example{number}", path)
         assert spec is not None
         assert spec.loader is not None
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     for model, how, task in cases:
         ours = train(comm, graph_of(task), settings(model, how, task))
         if comm.rank == 0:

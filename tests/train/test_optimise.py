@@ -11,7 +11,7 @@ import torch
 from weft.errors import UserError
 from weft.nn import ModelConfig, build
 from weft.train import TrainConfig, Trainer
-from weft.train.optimise import _OPTIMISERS, _SCHEDULES, Schedule, optimiser
+from weft.train.optimise import _OPTIMISERS, _SCHEDULES, Schedule, kept_shapes, optimiser
 
 from .graphs import config, small
 
@@ -26,6 +26,9 @@ def test_every_optimiser_of_torch_takes_a_step(name):
     before = [p.clone() for p in trainer.model.parameters()]
     assert trainer.step(1) > 0
     assert any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+    for p, kept in trainer.optimiser.state.items():  # what a checkpoint must have of it
+        tensors = {key: tuple(x.shape) for key, x in kept.items() if isinstance(x, torch.Tensor)}
+        assert kept_shapes(trainer.optimiser, p.shape) == tensors
 
 
 def test_the_usual_names_are_known():

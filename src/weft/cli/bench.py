@@ -8,7 +8,9 @@ from typing import Any
 
 from ..errors import UserError, unknown
 from . import (
+    bench_accelerate,
     bench_attention,
+    bench_checkpoint,
     bench_comm,
     bench_epoch,
     bench_feed,
@@ -33,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
-        "width": bench_width.run,
+        "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -50,6 +52,8 @@ def run(arguments: Sequence[str]) -> int:
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
+              "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"
+              "  checkpoint  what a checkpoint costs: stall, slowdown, size, seconds to go on\n"
               "  width       peak memory over width and arcs: what grows with arcs × width")  # fmt: skip
         return 0
     if arguments[0] not in benches:

@@ -1,8 +1,10 @@
-"""weft convert: any graph file, with its features, labels and splits, into a store."""
+"""weft convert: graph files of any size, with features, labels and splits, into a store."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -13,19 +15,30 @@ from .outputs import new_store
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..graph.stream import Done, Options
+
 _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert soc.txt.gz soc.weft --undirected
+  weft convert part-0.txt part-1.txt part-2.txt g.weft --memory 4GB
   weft convert ratings.csv g.weft --arc-columns weight,time,_
+  weft convert follows.tsv g.weft --text-ids
   weft convert edges.csv g.weft --features x.npy --labels y.npy --split 0.6,0.2
   weft convert cora cora.weft"""
+_STAGES = {
+    "draw": "drawing  ", "read": "reading  ", "name": "numbering", "key": "sorting  ", "mirror": "mirroring",
+    "write": "writing  ",
+}  # fmt: skip
+_STREAM_ONLY = ("memory", "scratch", "skip_bad", "text_ids", "header")
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
-        "convert", "GRAPH FILE.weft [OPTIONS]",
-        "Turn a graph into a memory-mapped store that ranks read piece by piece.", _EXAMPLES,
+        "convert", "GRAPH [GRAPH ...] FILE.weft [OPTIONS]",
+        "Turn a graph into a memory-mapped store that ranks read piece by piece. Edge lists and matrices "
+        "may be many times larger than memory; interrupted, the same command goes on.", _EXAMPLES,
     )  # fmt: skip
     parser.add_argument("graph", metavar="GRAPH", help="a file, data set or generator")
+    parser.add_argument("more", nargs="*", metavar="GRAPH", help="further files of the same graph")
     parser.add_argument("out", metavar="FILE.weft", help="where to write; must not exist")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets; by default $WEFT_DATA")
     add_arc_columns(parser)
@@ -37,13 +50,47 @@ def run(arguments: Sequence[str]) -> int:
         help="random split: shares such as 0.6,0.2, or 20,500: 20 to train on per class, 500 to validate on",
     )  # fmt: skip
     parser.add_argument("--seed", default="0", metavar="N", help="seed of the split (0)")
+    group = parser.add_argument_group("large files")
+    group.add_argument("--memory", metavar="SIZE", help="what to use at most, as 4GB (half of what is free)")
+    group.add_argument("--scratch", metavar="DIR", help="folder for sorted arcs (that of FILE.weft)")
+    group.add_argument(
+        "--skip-bad", action="store_true", help="leave out lines that are no arcs, and count them"
+    )
+    group.add_argument("--text-ids", action="store_true", help="ids are names; vertex data 'name' keeps them")
+    group.add_argument(
+        "--header", action="store_true", help="with --text-ids: the first line names the columns"
+    )
     parsed = parser.parse(arguments)
-    from ..graph import load, split, write_store
-    from ..graph.guard import about
+    from ..graph.loading import locate
+    from ..graph.stream import streams
 
     new_store(parsed.out)
     shares = None if parsed.split is None else _shares(parsed.split)
     seed = whole_number(parsed.seed, "--seed", least=0)
+    found = [locate(graph, parsed.data) for graph in (parsed.graph, *parsed.more)]
+    if parsed.more or (found[0] is not None and streams(found[0][0]) and not found[0][0].is_dir()):
+        for graph, place in zip((parsed.graph, *parsed.more), found, strict=True):
+            if place is None or not streams(place[0]):
+                raise UserError(f"{graph} cannot be converted together with others. Convert it alone.")
+        paths = [str(place[0]) for place in found if place is not None]
+        name = found[0][1] if found[0] is not None else None
+        done = _stream(paths, parsed.out, _options(parsed, shares, seed, name))
+        print(_told(parsed.out, done))
+        return 0
+    for option in _STREAM_ONLY:
+        if getattr(parsed, option):
+            flag = "--" + option.replace("_", "-")
+            raise UserError(
+                f"{flag} is for edge lists and Matrix Market, {parsed.graph} is neither. Leave it out."
+            )
+    return _whole(parsed, shares, seed)
+
+
+def _whole(parsed: argparse.Namespace, shares: tuple[float, float] | None, seed: int) -> int:
+    """What has features and labels of its own, or is made here: a graph in memory."""
+    from ..graph import load, split, write_store
+    from ..graph.guard import about
+
     graph = load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns))
     if parsed.undirected:
         graph = graph.symmetrised()
@@ -59,6 +106,65 @@ def run(arguments: Sequence[str]) -> int:
         f"{graph.num_features:,} features, {graph.num_classes:,} classes{carried(graph)}"
     )
     return 0
+
+
+def _options(
+    parsed: argparse.Namespace, shares: tuple[float, float] | None, seed: int, name: str | None
+) -> Options:
+    from ..graph.stream import Options, parse_size
+
+    if parsed.header and not parsed.text_ids:
+        raise UserError("--header is for --text-ids: where ids are numbers, a header is known by its words.")
+    return Options(
+        memory=None if parsed.memory is None else parse_size(parsed.memory), name=name,
+        undirected=True if parsed.undirected else None, arc_columns=arc_columns(parsed.arc_columns),
+        skip_bad=parsed.skip_bad, text_ids=parsed.text_ids, header=parsed.header, features=parsed.features,
+        labels=parsed.labels, split=shares, seed=seed, scratch=parsed.scratch,
+    )  # fmt: skip
+
+
+def _stream(paths: Sequence[str], out: str, options: Options) -> Done:
+    from ..graph.stream import convert
+
+    with progress() as tick:
+        return convert(paths, out, options, tick)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error for each stage, with the time left of it; nothing where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        def tick(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(_STAGES[stage], total=total, note="")
+            unit, size = ("GB", 1e9) if stage in ("draw", "read") else ("M", 1e6)
+            note = f"{done / size:,.2f} of {total / size:,.2f} {unit}"
+            bar.update(tasks[stage], completed=done, total=total, note=note)
+
+        try:
+            yield tick
+        except UserError:
+            bar.live.transient = True  # the one line of the error stands alone
+            raise
+
+
+def _told(out: str, done: Done) -> str:
+    data = ", ".join(f"{name} {kind} {done.num_arcs}" for name, kind in done.arc_data.items())
+    skipped = f"; {done.skipped:,} lines left out, the first: {done.first_skipped}" if done.skipped else ""
+    return (
+        f"{out}: {done.num_nodes:,} vertices, {done.num_arcs:,} arcs, {done.num_features:,} features, "
+        f"{done.num_classes:,} classes{', arc data ' + data if data else ''}{skipped}"
+    )
 
 
 def _shares(text: str) -> tuple[float, float]:
@@ -78,10 +184,6 @@ def _array(path: str) -> Tensor:
     import numpy as np
     import torch
 
-    from ..graph.readers.files import map_array
+    from ..graph.stream.attach import numbers
 
-    array = map_array(path)
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise UserError(f"{path} does not hold plain numbers. Save one array with numpy.save.")
-    plain = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
-    return torch.from_numpy(np.array(array, dtype=plain, order="C"))
+    return torch.from_numpy(np.array(numbers(path), order="C"))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 from collections.abc import Sequence
 
-from ..errors import UserError
+from ..errors import UserError, unknown
 from .info import carried
 from .options import Parser
 from .outputs import new_store
 
 _EXAMPLES = """  weft generate kronecker --scale 18 --degree 16 --out g.weft
   weft generate sbm --nodes 20000 --classes 8 --out sbm.weft
-  weft generate er --nodes 1000 --degree 8 --directed true --out er.weft"""
+  weft generate er --nodes 1000 --degree 8 --directed true --out er.weft
+  weft generate kronecker --scale 26 --degree 24 --stream --memory 4GB --out big.weft
+  weft generate kronecker --scale 23 --degree 24 --directed true --stream --out big.txt"""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -27,11 +30,43 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("kind", metavar="KIND", help=f"the generator: {', '.join(GENERATORS)}")
     parser.add_argument("--out", required=True, metavar="FILE.weft", help="where to write; must not exist")
+    parser.add_argument(
+        "--stream", action="store_true",
+        help="er and kronecker piece by piece, of any size, into a store or an edge list (.txt, .tsv, .csv)",
+    )  # fmt: skip
+    parser.add_argument("--memory", metavar="SIZE", help="with --stream: what to use at most, as 4GB")
     parsed, rest = parser.parse_known_args(arguments)
+    if parsed.stream:
+        return _stream(parsed.kind, parsed.out, parsed.memory, _pairs(rest))
+    if parsed.memory:
+        raise UserError("--memory is for --stream. Leave it out, or add --stream.")
     new_store(parsed.out)
     graph = generate(parsed.kind, parse_arguments(parsed.kind, ",".join(_pairs(rest))))
     write_store(graph, parsed.out)
     print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs{carried(graph)}")
+    return 0
+
+
+def _stream(kind: str, out: str, memory: str | None, pairs: Sequence[str]) -> int:
+    """Arcs drawn and written piece by piece."""
+    from ..graph.loading import parse_arguments
+    from ..graph.stream import KINDS, Drawn, Options, convert_inputs, parse_size, write_arcs
+    from .convert import progress
+
+    if kind not in KINDS:
+        raise unknown("generator that streams", kind, KINDS)
+    drawn = Drawn(kind, parse_arguments(kind, ",".join(pairs)))
+    if out.endswith((".txt", ".tsv", ".csv")):
+        if memory:
+            raise UserError(f"{out} is written as arcs are drawn, which needs no --memory. Leave it out.")
+        with progress() as tick:
+            count = write_arcs(drawn, out, len(os.sched_getaffinity(0)), tick)
+        print(f"{out}: {drawn.num_nodes:,} vertices, {count:,} lines")
+        return 0
+    new_store(out)
+    with progress() as tick:
+        done = convert_inputs([drawn], out, Options(memory=parse_size(memory) if memory else None), tick)
+    print(f"{out}: {done.num_nodes:,} vertices, {done.num_arcs:,} arcs")
     return 0
 
 

@@ -30,14 +30,18 @@ def run(arguments: Sequence[str]) -> int:
     add_arc_columns(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
-    from ..graph import load
+    from ..graph import load, open_store
+    from ..graph.loading import locate
     from ..train.run import is_run
 
     run = Path(parsed.graph)
+    columns = arc_columns(parsed.arc_columns)
     if is_run(run):
         facts = describe_run(run)
+    elif not columns and (found := locate(run, parsed.data)) and found[0].suffix == ".weft":
+        facts = describe_store(open_store(found[0], verify=False))
     else:
-        facts = describe(load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns)))
+        facts = describe(load(parsed.graph, parsed.data, columns))
     if parsed.json:
         print(json.dumps(facts))
     else:
@@ -85,29 +89,110 @@ def describe(graph: Any) -> dict[str, Any]:
     """
     degrees = graph.indptr.diff()
     n = graph.num_nodes
-    facts: dict[str, Any] = {
+    splits = ("train", "val", "test")
+    masks = {split: mask for split in splits if (mask := getattr(graph, f"{split}_mask")) is not None}
+    pairs = {key: len(x) for key in _PAIRS if (x := getattr(graph, key)) is not None}
+    counted = {
+        "symmetric": graph.is_symmetric,
+        "self_loops": int((graph.indices == graph.rows).sum()),
+        "in_degree_max": int(degrees.max()) if n else 0,
+        "without_in_arcs": int((degrees == 0).sum()),
+    } | {split: int(mask.sum()) for split, mask in masks.items()}
+    index = str(graph.indices.dtype).removeprefix("torch.")
+    has = [key for key in ("weights", "ids") if getattr(graph, key) is not None]
+    return _facts(graph, counted, index, has, graph.multilabel, pairs) | _named(graph)
+
+
+def describe_store(store: Any) -> dict[str, Any]:
+    """The same of a store, some rows at a time: nothing of its size is held.
+
+    Whether A = Aᵀ is told by sums over arcs of 64 random bits, of (row, column, weight) and of the arc
+    reversed: they are equal where it is, and elsewhere but once in 2^64.
+
+    >>> import tempfile
+    >>> from weft.graph import load, open_store, write_store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(write_store(load("karate"), Path(folder) / "club.weft"))
+    ...     describe_store(store) == describe(load("karate"))
+    True
+    """
+    import numpy as np
+
+    if not store.checks_itself:
+        store.verify()
+    n, schema = store.num_nodes, store.schema
+    counted: dict[str, Any] = dict.fromkeys(("self_loops", "in_degree_max", "without_in_arcs"), 0)
+    splits = [split for split in ("train", "val", "test") if store.has(f"{split}_mask")]
+    counted |= dict.fromkeys(splits, 0)
+    forward = backward = 0
+    step = max(1, min(1 << 20, n * (1 << 22) // max(1, store.num_arcs)))
+    for lo in range(0, n, step):
+        part = store.rows(lo, min(n, lo + step), only=("indices", "weights", *(f"{s}_mask" for s in splits)))
+        degrees = part.indptr.diff().numpy()
+        row = np.repeat(part.rows.numpy(), degrees).astype(np.uint64)
+        column = part.indices.numpy().astype(np.uint64)
+        weight = np.uint64(0) if part.weights is None else _bits(part.weights, np)
+        counted["self_loops"] += int((row == column).sum())
+        counted["in_degree_max"] = max(counted["in_degree_max"], int(degrees.max(initial=0)))
+        counted["without_in_arcs"] += int((degrees == 0).sum())
+        for split in splits:
+            counted[split] += int(getattr(part, f"{split}_mask").sum())
+        forward += int(_mixed(row, column, weight, np).sum(dtype=np.uint64))
+        backward += int(_mixed(column, row, weight, np).sum(dtype=np.uint64))
+    counted["symmetric"] = forward % 2**64 == backward % 2**64
+    pairs = {key: store.num_pairs(key) for key in _PAIRS if store.has(key)}
+    has = [key for key in ("weights", "ids") if store.has(key)]
+    several = store.has("labels") and len(schema["labels"][1]) == 2
+    index = str(schema["indices"][0]).removeprefix("torch.")
+    named: dict[str, dict[str, Any]] = {"arc_data": {}, "vertex_data": {}}
+    for key, (kind, shape) in schema.items():
+        of, _, name = key.partition("_")
+        if of in ("arc", "vertex"):
+            named[f"{of}_data"][name] = {"dtype": str(kind).removeprefix("torch."), "shape": list(shape)}
+    return _facts(store, counted, index, has, several, pairs) | {k: v for k, v in named.items() if v}
+
+
+def _bits(weights: Any, np: Any) -> Any:
+    """Weights as whole numbers, 0 and -0 alike."""
+    return (weights.double() + 0.0).numpy().view(np.uint64)
+
+
+def _mixed(a: Any, b: Any, c: Any, np: Any) -> Any:
+    """64 bits that depend on all bits of all three (SplitMix64's rounds)."""
+    x = a * np.uint64(0x9E3779B97F4A7C15)
+    for other in (b, c):
+        x = x + other * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x8CB92BA72F3D8DD7)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return x
+
+
+_PAIRS = ("val_pairs", "val_negatives", "test_pairs", "test_negatives")
+
+
+def _facts(
+    graph: Any, counted: dict[str, Any], index: str, has: list[str], several: bool, pairs: dict[str, int]
+) -> dict[str, Any]:
+    """In the order in which they are told; `graph` has sizes and a name."""
+    n = graph.num_nodes
+    facts = {
         "name": graph.name,
         "vertices": n,
         "arcs": graph.num_arcs,
-        "symmetric": graph.is_symmetric,
-        "self_loops": int((graph.indices == graph.rows).sum()),
-        "weighted": graph.weights is not None,
-        "in_degree_mean": float(degrees.double().mean()) if n else 0.0,
-        "in_degree_max": int(degrees.max()) if n else 0,
-        "without_in_arcs": int((degrees == 0).sum()),
-        "index_type": str(graph.indices.dtype).removeprefix("torch."),
+        "symmetric": counted["symmetric"],
+        "self_loops": counted["self_loops"],
+        "weighted": "weights" in has,
+        "in_degree_mean": graph.num_arcs / n if n else 0.0,
+        "in_degree_max": counted["in_degree_max"],
+        "without_in_arcs": counted["without_in_arcs"],
+        "index_type": index,
         "features": graph.num_features,
         "classes": graph.num_classes,
-        "multilabel": graph.multilabel,
+        "multilabel": several,
     }
-    for split in ("train", "val", "test"):
-        mask = getattr(graph, f"{split}_mask")
-        facts[split] = None if mask is None else int(mask.sum())
-    for key in ("val_pairs", "val_negatives", "test_pairs", "test_negatives"):
-        if getattr(graph, key) is not None:
-            facts[key] = len(getattr(graph, key))
-    facts["original_ids"] = graph.ids is not None
-    return facts | _named(graph)
+    facts |= {split: counted.get(split) for split in ("train", "val", "test")}
+    return facts | pairs | {"original_ids": "ids" in has}
 
 
 def _named(graph: Any) -> dict[str, dict[str, dict[str, Any]]]:

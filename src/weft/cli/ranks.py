@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,8 @@ def on_ranks(
         return _join(config, comm, work, trains)
 
     grid = _grid(config, options.ranks)
-    graph = load_graph(config, trains)
+    ready = ready_store(config) if options.ranks > 1 and options.engine != "threads" else None
+    graph = ready or load_graph(config, trains)
     if trains:
         check_task(graph, config)
     check_assignment(graph.num_nodes, grid, options)
@@ -73,27 +75,26 @@ def on_ranks(
         _set_threads(config.train.threads or 1)
         with during():
             return max(run_threads(work, options.ranks, graph))
-    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        settings = Path(folder) / "run.toml"
+    with swept_folder() as folder:
+        settings = folder / "run.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
-        path = _stored(graph, config, Path(folder))
-        del graph
+        path = _stored(graph, config, folder)
+        del graph, ready
         argv = ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
         return launch(
             argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds,
-            Path(folder), config.train.restarts if trains else 0,
+            config.train.restarts if trains else 0,
         )  # fmt: skip
 
 
 def _on_hosts(
-    command: Sequence[str], config: RunConfig, graph: Graph, flags: Sequence[str], trains: bool
+    command: Sequence[str], config: RunConfig, graph: Graph | Store, flags: Sequence[str], trains: bool
 ) -> int:
     """Ranks on several hosts, and on fewer where one is gone; all see the present folder."""
     from ..comm.hosts import launch_on_hosts
 
     options, restarts = config.parallel, config.train.restarts if trains else 0
-    with tempfile.TemporaryDirectory(prefix=".weft-", dir=".") as name:
-        folder = Path(name).resolve()
+    with swept_folder(Path.cwd()) as folder:
         path = _stored(graph, config, folder)
         settings = folder / "run.toml"
 
@@ -129,6 +130,45 @@ def fit_to(config: RunConfig, ranks: int) -> RunConfig:
         except UserError:
             options.grid, options.replication, options.move_adjacency = "", 0, False
     return out
+
+
+def ready_store(config: RunConfig) -> Store | None:
+    """The user's own store where ranks can read it as it is: it brings its split and checks its chunks.
+
+    Nothing but its header is read. None: somebody must load the graph first.
+    """
+    from ..graph import open_store
+    from ..graph.loading import locate
+    from ..train.tasks import TASKS
+
+    found = locate(config.data.graph, config.data.data or None)
+    if found is None or found[0].suffix != ".weft" or not TASKS[config.train.task].by_header:
+        return None
+    arc_columns(config.data.arc_columns)
+    store = open_store(found[0], verify=False)
+    brings = "test_pairs" if config.train.task == "link" else "train_mask"
+    return store if store.checks_itself and store.has(brings) and not config.data.arc_columns else None
+
+
+@contextmanager
+def swept_folder(where: Path | None = None) -> Iterator[Path]:
+    """A folder for what ranks read, which goes with this process however that ends.
+
+    A small shell waits for the end of a pipe that only this process holds, then removes the folder: nobody
+    else is left to do it where mpirun or a kill -9 ends us.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=".weft-" if where else "weft-", dir=where))
+    sweeper = subprocess.Popen(
+        ["/bin/sh", "-c", 'cat > /dev/null; rm -rf -- "$0"', str(folder)], stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,  # signals that are for us do not reach it
+    )  # fmt: skip
+    try:
+        yield folder
+    finally:
+        assert sweeper.stdin is not None
+        sweeper.stdin.close()
+        sweeper.wait()
 
 
 def load_graph(config: RunConfig, trains: bool = True) -> Graph:
@@ -167,10 +207,12 @@ def _grid(config: RunConfig, ranks: int) -> Grid:
     return grid
 
 
-def _stored(graph: Graph, config: RunConfig, folder: Path) -> Path:
+def _stored(graph: Graph | Store, config: RunConfig, folder: Path) -> Path:
     """The store that ranks read: the user's own where it is one and brings its split."""
-    from ..graph import open_store, write_store
+    from ..graph import Store, open_store, write_store
 
+    if isinstance(graph, Store):
+        return graph.path.resolve()
     named = Path(config.data.graph)
     brings = "test_pairs" if config.train.task == "link" else "train_mask"
     if named.suffix == ".weft" and open_store(named, verify=False).has(brings):
@@ -184,15 +226,14 @@ def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> in
     from ..train.tasks import check_task
 
     _grid(config, comm.size)
-    holder = tempfile.TemporaryDirectory(prefix="weft-") if comm.rank == 0 else nullcontext("")
-    with holder as folder:
+    with swept_folder() if comm.rank == 0 else nullcontext(Path()) as folder:
         told = {"path": "", "error": ""}
         if comm.rank == 0:
             try:
-                graph = load_graph(config, trains)
+                graph = ready_store(config) or load_graph(config, trains)
                 if trains:
                     check_task(graph, config)
-                told["path"] = str(_stored(graph, config, Path(folder)))
+                told["path"] = str(_stored(graph, config, folder))
                 del graph
             except UserError as error:
                 told["error"] = str(error)

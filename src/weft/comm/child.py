@@ -52,8 +52,7 @@ def main() -> None:
     os.close(failure)
     _send(wire, {"rank": rank, "supervisor": os.getpid(), "pid": child})
     if not _wait(child, wire):
-        names = ("WEFT_MEMORY", "WEFT_SCRATCH")
-        _clean_up(child, [folder, *(os.environ[name] for name in names if name in os.environ)])
+        _clean_up(child, [folder, *filter(None, [os.environ.get("WEFT_MEMORY")])])
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     # Read after the rank's end and without waiting: processes it left behind may still hold the other side.

@@ -40,7 +40,6 @@ def launch(
     engine: str = "auto",
     threads: int | None = None,
     stall_seconds: float = STALL_SECONDS,
-    scratch: Path | None = None,
     restarts: int = 0,
 ) -> int:
     """Run a Python program on `ranks` local ranks; the exit status.
@@ -51,12 +50,11 @@ def launch(
     first line on standard error is the first error. A `UserError` is shown once, with status 2. A rank that
     waits longer than `stall_seconds` in a communication ends the job, with the phase named.
 
-    `scratch` is a folder that goes with the job, even where this process is killed. With `restarts` a job
-    whose rank was killed, or stalled, is started again so many times; a program that keeps its state goes on.
+    With `restarts` a job whose rank was killed, or stalled, is started again so many times; a program that
+    keeps its state goes on.
     """
-    environment = {} if scratch is None else {"WEFT_SCRATCH": str(scratch)}
     for again in range(restarts + 1):
-        outcome = run_job(argv, ranks, engine, threads, stall_seconds, environment)
+        outcome = run_job(argv, ranks, engine, threads, stall_seconds)
         report = outcome.report()
         if report:
             print(report, file=sys.stderr, flush=True)

@@ -166,7 +166,26 @@ def _refuse_columns(name: str, arc_columns: Sequence[str] | None) -> None:
         raise UserError(f"--arc-columns names the columns of an edge list, {name} is none. Leave it out.")
 
 
+def locate(spec: str | Path, data_dir: str | Path | None = None) -> tuple[Path, str | None] | None:
+    """The file that `load` would read, and the name of the data set that it is; None for a generator.
+
+    >>> locate("karate"), locate("sbm:nodes=10")
+    (None, None)
+    """
+    text, path = str(spec), Path(spec)
+    name, colon, _ = text.partition(":")
+    if text.lower() in GENERATORS or (colon and name.lower() in GENERATORS and not path.exists()):
+        return None
+    if path.exists() or _has_format(text) or os.sep in text:
+        return path, None
+    return _find(text, data_dir), text.lower()
+
+
 def _data_set(name: str, data_dir: str | Path | None, arc_columns: Sequence[str] | None) -> Graph:
+    return read(_find(name, data_dir), arc_columns).replace(name=name.lower())
+
+
+def _find(name: str, data_dir: str | Path | None) -> Path:
     folder = data_dir or os.environ.get("WEFT_DATA")
     if not folder:
         raise UserError(
@@ -178,9 +197,7 @@ def _data_set(name: str, data_dir: str | Path | None, arc_columns: Sequence[str]
     sets = data_sets(folder)
     if name.lower() not in sets:
         raise unknown("graph", name, [*GENERATORS, *sets])
-    path = sets[name.lower()]
-    graph = read(path, arc_columns)
-    return graph.replace(name=name.lower())
+    return sets[name.lower()]
 
 
 def _is_links(folder: Path) -> bool:

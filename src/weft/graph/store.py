@@ -8,21 +8,20 @@ Named arrays (`Graph.arc_data`, `Graph.vertex_data`) are sections `arc_NAME` and
 version 2; one without them is written as version 1.
 
 The header is checked whenever a store is opened; the sections' checksums with `verify=True`, which reads the
-whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`: the rows
-it reads are still checked for ids in range and finite numbers, so a damaged file cannot lead a kernel astray.
+whole file once and is what `load` does. A rank that wants only its rows opens with `verify=False`, which
+reads the header alone. Each chunk of 1 MB that it reads later is compared with a checksum of its own, once;
+stores that were written before there were such checksums have none. Rows are also checked for ids in range
+and finite numbers, so a damaged file cannot lead a kernel astray.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
-import struct
-import tempfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,14 +32,13 @@ from torch import Tensor
 
 from weft.errors import UserError, printable
 from weft.graph.arrays import Of, check_array, check_name, key_of, named
+from weft.graph.checks import ChunkChecks
 from weft.graph.graph import MASKS, NAMED, PAIRS, Graph, check_pairs
-from weft.graph.guard import about, check_fits
+from weft.graph.guard import about, check_fits, name_bus_errors
 from weft.graph.rows import index_dtype
+from weft.graph.writer import ALIGN, MAGIC, PREAMBLE, Section, Writer, replacing
 
-MAGIC = b"\x93WEFT\r\n\x1a"  # as PNG's: a transfer that alters line ends spoils it
 VERSION = 2
-_PREAMBLE = struct.Struct("<8sIIQQ")
-_ALIGN = 64
 _MAX_HEADER = 1 << 20
 _CHUNK = 1 << 24
 _ARCS: tuple[str, ...] = ("indices", "weights")
@@ -70,21 +68,8 @@ def write_store(graph: Graph, path: str | Path, overwrite: bool = False) -> Path
     Graph(karate: 34 vertices, 156 arcs, 34 features, 2 classes)
     """
     path = Path(path)
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise _exists(path)
-    if not path.parent.is_dir():
-        raise UserError(f"no folder {path.parent} to write {path.name} into. Make it first.")
-    try:
-        with _neighbour(path) as scratch:
-            with open(scratch, "wb") as file:
-                _write(graph, file)
-                file.flush()
-                os.fsync(file.fileno())
-            _put(scratch, path, overwrite)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}. Check the folder and its space."
-        ) from None
+    with replacing(path, overwrite) as file:
+        _write(graph, file)
     return path
 
 
@@ -160,19 +145,6 @@ class Rows:
     vertex_data: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    crc32: int
-
-    @property
-    def bytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
 class Store:
     """A store opened for reading. Nothing is loaded until it is asked for.
 
@@ -188,7 +160,8 @@ class Store:
         header = _read_header(self.path)
         self.name = printable(str(header["name"]))
         self.num_classes = int(header["num_classes"])
-        self._sections: dict[str, _Section] = header["sections"]
+        self._sections: dict[str, Section] = header["sections"]
+        self._checks: ChunkChecks | None = header["checks"]
 
     @property
     def num_nodes(self) -> int:
@@ -208,6 +181,11 @@ class Store:
     def has(self, key: str) -> bool:
         """Whether the store holds features, labels, a mask and so on."""
         return key in self._sections
+
+    @property
+    def checks_itself(self) -> bool:
+        """Whether chunks have checksums, which are compared as they are read."""
+        return self._checks is not None
 
     @property
     def schema(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -235,6 +213,8 @@ class Store:
                     raise UserError(
                         f"{self.path}: wrong checksum in section '{section.name}'. Write the store again."
                     )
+        if self._checks is not None:
+            self._checks.trust()
 
     def graph(self) -> Graph:
         """The whole graph over memory-mapped tensors; its values are validated as everywhere."""
@@ -247,6 +227,7 @@ class Store:
     def pairs(self, key: str, first: int = 0, last: int | None = None) -> Tensor:
         """Pairs first..last-1 of `val_pairs` and the like; nothing else is read. [m, 2] int64."""
         with about(self.path):
+            self._look(key, first, self._sections[key].shape[0] if last is None else last)
             found = torch.from_numpy(np.array(self._map(key, first, last)))
             check_pairs(found, self.num_nodes, key)
             return found
@@ -284,10 +265,14 @@ class Store:
         return [key for key in keys if key in self._sections and (only is None or key in only)]
 
     def _slice(self, lo: int, hi: int, only: Collection[str] | None) -> Rows:
-        pointers = np.array(self._map("indptr")[lo : hi + 1])
+        self._look("indptr", lo, hi + 1)
+        pointers = np.array(self._map("indptr", lo, hi + 1))
         self._check_pointers(pointers[:-1], pointers[1:])
         first, last = int(pointers[0]), int(pointers[-1])
-        arcs = {key: np.array(self._map(key)[first:last]) for key in self._wanted(self._per_arc, only)}
+        per_arc = self._wanted(self._per_arc, only)
+        for key in per_arc:
+            self._look(key, first, last)
+        arcs = {key: np.array(self._map(key, first, last)) for key in per_arc}
         return self._rows(np.arange(lo, hi), pointers - first, arcs, slice(lo, hi), only)
 
     def _pick(self, wanted: Tensor, only: Collection[str] | None) -> Rows:
@@ -317,10 +302,13 @@ class Store:
         arcs.setdefault("indices", np.zeros(0, dtype=self._sections["indices"].dtype))
         apart = {"indptr", *self._per_arc, *PAIRS}
         others = [key for key in self._wanted(self._sections, only) if key not in apart]
-        arrays = arcs | {
-            key: np.array(self._map(key)[which]) if isinstance(which, slice) else self._take(key, which)
-            for key in others
-        }
+        arrays = dict(arcs)
+        for key in others:
+            if isinstance(which, slice):
+                self._look(key, which.start, which.stop)
+                arrays[key] = np.array(self._map(key, which.start, which.stop))
+            else:
+                arrays[key] = self._take(key, which)
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         for key, tensor in tensors.items():
             self._check_bool(key, tensor)
@@ -353,6 +341,10 @@ class Store:
         if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
             raise UserError(f"{key} hold a byte that is neither 0 nor 1. Write the store again.")
 
+    def _look(self, key: str, first: int, last: int) -> None:
+        if self._checks is not None:
+            self._checks.look(key, first, last)
+
     def _map(self, key: str, first: int = 0, last: int | None = None) -> np.ndarray:
         """Entries first..last-1 along dim 0, over the file's own pages."""
         section = self._sections[key]
@@ -361,8 +353,12 @@ class Store:
         if not math.prod(shape):
             return np.zeros(shape, dtype=section.dtype)
         skip = first * (section.bytes // section.shape[0])
-        # Mode "c": pages come from the file, a stray write would stay private to this process.
-        return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
+        name_bus_errors()
+        try:
+            # Mode "c": pages come from the file, a stray write would stay private to this process.
+            return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
+        except ValueError:  # it was whole when it was opened
+            raise _truncated(self.path) from None
 
     def _take(self, key: str, places: np.ndarray) -> np.ndarray:
         """The entries at these places, through a window that slides over the file.
@@ -371,6 +367,8 @@ class Store:
         this process's memory for a moment.
         """
         section = self._sections[key]
+        if self._checks is not None:
+            self._checks.look_at(key, places)
         out = np.empty((len(places), *section.shape[1:]), dtype=section.dtype)
         ascending = bool((np.diff(places) >= 0).all())
         order = np.arange(0) if ascending else np.argsort(places, kind="stable")
@@ -391,65 +389,14 @@ class Store:
 # Writing
 
 
-def _write(graph: Graph, file: Any) -> list[_Section]:
-    sections = []
-    file.write(bytes(_ALIGN))  # the preamble comes last: until then the file is no store
+def _write(graph: Graph, file: Any) -> list[Section]:
+    writer = Writer(file)
     tensors = {key: tensor for key in _TYPES if (tensor := getattr(graph, key)) is not None}
     for of, of_kind in NAMED.items():
         tensors |= {key_of(of, name): x for name, x in getattr(graph, of_kind).items()}
     for key, tensor in tensors.items():
-        array = tensor.detach().cpu().contiguous().numpy()
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        file.write(bytes(-file.tell() % _ALIGN))
-        offset, crc = file.tell(), 0
-        raw = memoryview(array.reshape(-1)).cast("B") if array.size else memoryview(b"")
-        for at in range(0, len(raw), _CHUNK):
-            crc = zlib.crc32(raw[at : at + _CHUNK], crc)
-            file.write(raw[at : at + _CHUNK])
-        sections.append(_Section(key, array.dtype.str, array.shape, offset, crc))
-    header = json.dumps(
-        {"name": graph.name, "num_classes": graph.num_classes, "sections": [vars(s) for s in sections]}
-    ).encode()
-    offset = file.tell()
-    file.write(header)
-    file.seek(0)
-    # Weft of before named arrays reads what has none.
-    version = 2 if graph.arc_data or graph.vertex_data else 1
-    file.write(_PREAMBLE.pack(MAGIC, version, zlib.crc32(header), offset, len(header)))
-    return sections
-
-
-@contextlib.contextmanager
-def _neighbour(path: Path) -> Iterator[Path]:
-    """A scratch file beside `path`, gone afterwards whatever happens."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    scratch = Path(name)
-    try:
-        mask = os.umask(0)
-        os.umask(mask)
-        scratch.chmod(0o666 & ~mask)  # mkstemp's 0600 would keep a group out of its own graph
-        yield scratch
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _put(scratch: Path, path: Path, overwrite: bool) -> None:
-    if overwrite:
-        os.replace(scratch, path)
-        return
-    try:
-        os.link(scratch, path)  # unlike a rename, a link never replaces what came there meanwhile
-    except FileExistsError:
-        raise _exists(path) from None
-    except OSError:  # a file system without hard links
-        if path.exists():
-            raise _exists(path) from None
-        os.rename(scratch, path)
-
-
-def _exists(path: Path) -> UserError:
-    return UserError(f"{path} exists already. Choose another path, or remove it first.")
+        writer.add(key, tensor.detach().cpu().contiguous().numpy())
+    return writer.finish(graph.name, graph.num_classes)
 
 
 # Reading the header
@@ -469,10 +416,10 @@ def _read_header(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            start = file.read(_PREAMBLE.size)
-            if len(start) < _PREAMBLE.size or not start.startswith(MAGIC):
+            start = file.read(PREAMBLE.size)
+            if len(start) < PREAMBLE.size or not start.startswith(MAGIC):
                 raise UserError(f"{path} is not a weft store. Make one with: weft convert FILE OUT.weft")
-            _, version, crc, offset, length = _PREAMBLE.unpack(start)
+            _, version, crc, offset, length = PREAMBLE.unpack(start)
             if version > VERSION:
                 raise UserError(
                     f"{path} has store version {version}; this weft reads up to {VERSION}. Upgrade weft."
@@ -489,16 +436,18 @@ def _read_header(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: wrong checksum in the header. Write the store again.")
     try:
         header = json.loads(raw)
-        sections = [_Section(**{**entry, "shape": tuple(entry["shape"])}) for entry in header["sections"]]
+        sections = [Section(**{**entry, "shape": tuple(entry["shape"])}) for entry in header["sections"]]
         header["sections"] = {section.name: section for section in sections}
         _check_sections(header["sections"], int(header["num_classes"]), offset)
+        facts = header.get("checks")
+        header["checks"] = None if facts is None else ChunkChecks(path, header["sections"], facts, offset)
         str(header["name"])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         raise UserError(f"{path}: the header makes no sense. Write the store again.") from None
     return header
 
 
-def _check_sections(sections: dict[str, _Section], num_classes: int, end: int) -> None:
+def _check_sections(sections: dict[str, Section], num_classes: int, end: int) -> None:
     """Names, types and shapes as `write_store` makes them, and nothing outside the file; ValueError else."""
     n, nnz = sections["indptr"].shape[0] - 1, sections["indices"].shape[0]
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_TYPES, (n,))
@@ -519,7 +468,7 @@ def _check_sections(sections: dict[str, _Section], num_classes: int, end: int) -
         sizes = (*section.shape, section.offset)
         if not all(type(size) is int and size >= 0 for size in sizes) or section.shape != shape:
             raise ValueError("shape")
-        if section.dtype not in types[key] or section.offset % _ALIGN or section.offset + section.bytes > end:
+        if section.dtype not in types[key] or section.offset % ALIGN or section.offset + section.bytes > end:
             raise ValueError("type or place")
     wanted = "<i4" if index_dtype(n) == torch.int32 else "<i8"
     if n < 0 or num_classes < 0 or sections["indices"].dtype != wanted:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Note, UserError
-from .recipes import Layer, bare, propagate
+from .recipes import Layer, propagate
 from .recognise import Found, recognise, watched
 from .views import Unfit
 
@@ -97,14 +97,18 @@ def explain(model: nn.Module) -> dict[str, str]:
 
 
 def unrun(model: nn.Module) -> set[str]:
-    """The paths of linear layers whose product is taken inside of a recipe: nobody sees their results."""
+    """The paths of modules whose work is done inside of a recipe, or by a product with A: they never run."""
     out = set()
     for path, module in model.named_modules():
         fast = _fast_of(module)
-        if fast is not None and fast.found.recipe is not None:
-            inside = (name for name, child in module.named_modules() if name and bare(child))
-            # GINConv runs its `nn` as it is.
-            out |= {f"{path}.{name}" if path else name for name in inside if name.split(".")[0] != "nn"}
+        if fast is None or fast.found.why:
+            continue
+        inside = [name for name, _ in module.named_modules() if name]
+        if fast.found.recipe is None:
+            inside = [name for name in inside if name.split(".")[0] == "aggr_module"]
+        else:
+            inside = [name for name in inside if name.split(".")[0] != "nn"]  # GINConv runs its `nn` as it is
+        out |= {f"{path}.{name}" if path else name for name in inside}
     return out
 
 

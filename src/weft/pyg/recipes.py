@@ -11,7 +11,7 @@ where it cannot give what PyG gives. Normalisation and loops are PyG's own funct
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -292,15 +292,34 @@ def _kept(
     return found
 
 
-def _hop(
-    layer: Layer, of: Given, edge_index: Tensor, weight: Tensor | None, reduce: str
-) -> Callable[[Tensor], Tensor]:
-    """h → ⊕_j w_ij h_j."""
-    if reduce in ("max", "min") and of.tag is not None and of.tag.space.comm.size > 1:
-        raise Unfit(f"the gradient of its {reduce} is shared among equals, which weft's on ranks is not")
-    learned = weight is not None and weight.requires_grad and torch.is_grad_enabled()
-    seen = see(layer, of, edge_index, None if learned else weight)
-    return lambda h: combine(seen, h, reduce, weight if learned else None)
+class Hop:
+    """h → ⊕_j w_ij h_j, for one call of a layer."""
+
+    def __init__(self, layer: Layer, of: Given, edge_index: Tensor, weight: Tensor | None, reduce: str):
+        if reduce in ("max", "min") and of.tag is not None and of.tag.space.comm.size > 1:
+            raise Unfit(f"the gradient of its {reduce} is shared among equals, which weft's on ranks is not")
+        self._learned = weight is not None and weight.requires_grad and torch.is_grad_enabled()
+        self._seen = see(layer, of, edge_index, None if self._learned else weight)
+        self._of, self._reduce = (edge_index, weight), reduce
+        self._kind = reduce, layer.module.flow
+
+    def __call__(self, h: Tensor) -> Tensor:
+        return combine(self._seen, h, self._reduce, self._of[1] if self._learned else None)
+
+    def kept(self, x: Tensor) -> Tensor | None:
+        """⊕_j w_ij x_j of an x that was here before and is no result of anything: made once; only to be read.
+
+        Input features are so, epoch after epoch: their layer then costs no product with A, nor messages.
+        """
+        if self._learned or x.requires_grad or x.grad_fn is not None or x.is_inference():
+            return None
+        # One place a reduction: arcs that change from call to call push each other out and nothing piles up.
+        met = BESIDE.get(("met", *self._kind), (x, *self._of), lambda: [0])
+        met[0] += 1
+        if met[0] < 2:
+            return None
+        found: Tensor = BESIDE.get(("kept", *self._kind), (x, *self._of), lambda: self(x).detach())
+        return found
 
 
 def _weighted(layer: Layer, x: Any, edge_index: Any, weight: Tensor | None) -> Given:
@@ -324,10 +343,12 @@ def gcn(layer: Layer, x: Any, edge_index: Any, edge_weight: Tensor | None = None
     check_types(layer, of.source)
     if m.normalize:
         edge_index, edge_weight = _kept(layer, of, edge_index, edge_weight, m.add_self_loops, m.improved)
-    hop = _hop(layer, of, edge_index, edge_weight, "sum")
+    hop = Hop(layer, of, edge_index, edge_weight, "sum")
     with numbers():
-        first = x.shape[1] < width_of(m.lin)
-        y = product(m.lin, hop(x)) if first else hop(product(m.lin, x))
+        near = hop.kept(x)
+        if near is None and x.shape[1] < width_of(m.lin):
+            near = hop(x)
+        y = hop(product(m.lin, x)) if near is None else product(m.lin, near)
         return back(added(y, m.bias), of)
 
 
@@ -341,7 +362,7 @@ def sgc(layer: Layer, x: Any, edge_index: Any, edge_weight: Tensor | None = None
         with numbers():
             return back(product(m.lin, m._cached_x.detach()), of)
     edge_index, edge_weight = _normalised(layer, of, edge_index, edge_weight, m.add_self_loops)
-    hop = _hop(layer, of, edge_index, edge_weight, "sum")
+    hop = Hop(layer, of, edge_index, edge_weight, "sum")
     with numbers():
         if m.cached or x.shape[1] <= width_of(m.lin):
             for _ in range(m.K):
@@ -363,7 +384,7 @@ def tag(layer: Layer, x: Any, edge_index: Any, edge_weight: Tensor | None = None
     check_types(layer, of.source)
     if m.normalize:
         edge_index, edge_weight = _normalised(layer, of, edge_index, edge_weight, False)
-    hop = _hop(layer, of, edge_index, edge_weight, "sum")
+    hop = Hop(layer, of, edge_index, edge_weight, "sum")
     with numbers():
         if width_of(m.lins[0]) < x.shape[1]:
             y = product(m.lins[-1], x)
@@ -385,7 +406,7 @@ def appnp(layer: Layer, x: Any, edge_index: Any, edge_weight: Tensor | None = No
         raise Unfit("it drops arcs, again in every hop")
     if m.normalize:
         edge_index, edge_weight = _kept(layer, of, edge_index, edge_weight, m.add_self_loops)
-    hop = _hop(layer, of, edge_index, edge_weight, "sum")
+    hop = Hop(layer, of, edge_index, edge_weight, "sum")
     with numbers():
         y = x
         for _ in range(m.K):
@@ -412,14 +433,15 @@ def sage(layer: Layer, x: Any, edge_index: Any, size: Any = None) -> Tensor:
     of, reduce = _near(layer, x, edge_index, size)
     check_weights(layer, m.lin_l, m.lin_r if m.root_weight else None, m.lin if m.project else None)
     check_types(layer, of.source, of.target)
-    hop = _hop(layer, of, edge_index, None, reduce)
+    hop = Hop(layer, of, edge_index, None, reduce)
     with numbers():
         h = product(m.lin, of.source).relu_() if m.project else of.source
-        linear_in_h = reduce not in ("max", "min")
-        if linear_in_h and width_of(m.lin_l) <= h.shape[1]:
+        near = None if m.project else hop.kept(h)
+        narrows = reduce not in ("max", "min") and width_of(m.lin_l) <= h.shape[1]
+        if near is None and narrows:
             y = hop(product(m.lin_l, h, bias=False))
         else:
-            y = product(m.lin_l, hop(h), bias=False)
+            y = product(m.lin_l, hop(h) if near is None else near, bias=False)
         y = add_linear_(y, of.target, m.lin_r.weight.t()) if m.root_weight else y
         y = added(y, m.lin_l.bias)
         return back(nn.functional.normalize(y, p=2.0, dim=-1) if m.normalize else y, of)
@@ -430,9 +452,10 @@ def gin(layer: Layer, x: Any, edge_index: Any, size: Any = None) -> Any:
     m = layer.module
     of, reduce = _near(layer, x, edge_index, size)
     check_types(layer, of.source, of.target)
-    hop = _hop(layer, of, edge_index, None, reduce)
+    hop = Hop(layer, of, edge_index, None, reduce)
     with numbers():
-        y = back(hop(of.source) + (1 + m.eps) * of.target, of)
+        near = hop.kept(of.source)
+        y = back((hop(of.source) if near is None else near) + (1 + m.eps) * of.target, of)
     return m.nn(y)
 
 
@@ -455,7 +478,7 @@ def propagate(layer: Layer, reads: str, weighs: str, edge_index: Any, size: Any,
             if weight.numel() != edge_index.shape[1] or weight.dtype != of.source.dtype:
                 raise Unfit(f"{weighs} is not one number of x's type an arc")
             weight = weight if weight.dim() == 1 else _flat(weight)
-    hop = _hop(layer, of, edge_index, weight, reduce)
+    hop = Hop(layer, of, edge_index, weight, reduce)
     with numbers():
         return back(hop(of.source), of)
 

@@ -80,6 +80,17 @@ class _Block:
     rows: str | tuple[int, int] | None
     columns: tuple[int, int] | None
 
+    def holds(self, shape: tuple[int, ...]) -> bool:
+        """Whether a file with this shape can be the block."""
+        wanted = list(self.shape)
+        if isinstance(self.rows, tuple):
+            wanted[0] = self.rows[1] - self.rows[0]
+        elif self.rows is not None:
+            wanted[0] = shape[0] if shape else -1  # as many as the file of vertices has
+        if self.columns is not None:
+            wanted[1] = self.columns[1] - self.columns[0]
+        return shape == tuple(wanted)
+
 
 # Writing
 
@@ -288,7 +299,7 @@ class Checkpoint:
 
     def _array(self, block: _Block) -> np.ndarray:
         array = map_array(self.path / block.file, damaged="Use an older checkpoint.")
-        if array.dtype.str != block.dtype or array.ndim != len(block.shape):
+        if array.dtype.str != block.dtype or not block.holds(array.shape):
             raise Torn(f"{self.path / block.file} is another array than the manifest says.")
         return array
 

@@ -46,10 +46,36 @@ class Classes(Task):
         # Losses and metrics are divided by the global count, so that every grid gives the serial number.
         own = torch.tensor([self.rows[split].numel() for split in SPLITS], device="cpu")
         self.counts = dict(zip(SPLITS, comm.all_reduce(own, phase="plan").tolist(), strict=True))
+        if isinstance(source, Store):  # nobody has looked at its values yet
+            self._check_values(source, labels)
         self.train_ids = layout.ids[self.rows["train"]]
         self.batch_size = 0
         if self.config.batch.batch_size:
             self._take_seeds(layout)
+
+    def _check_values(self, source: Store, labels: Tensor) -> None:
+        """What `check_classes` says of a graph in memory: every rank looks at its own, all raise alike."""
+        if self.multilabel:
+            bare, wild = torch.zeros(len(SPLITS), dtype=torch.int64, device="cpu"), 0
+        else:
+            bare = torch.stack([(y < 0).sum() for y in self.labels.values()]).cpu()
+            wild = int(((labels < -1) | (labels >= self.num_classes)).sum())
+        *unlabelled, odd = self.comm.all_reduce(
+            torch.cat([bare, torch.tensor([wild], device="cpu")]), phase="plan"
+        ).tolist()
+        if odd:
+            raise UserError(
+                f"{odd} labels of {source.name} are outside its {self.num_classes} classes. Mend them."
+            )
+        for split, count in zip(SPLITS, unlabelled, strict=True):
+            if count:
+                raise UserError(
+                    f"{count} vertices of {source.name} are in {split}_mask but have no label. Mend one."
+                )
+        if not self.counts["train"]:
+            raise _untrained(source.name)
+        if self.config.train.patience and not self.counts["val"]:
+            raise _impatient(self.config.train.patience, source.name)
 
     def _take_seeds(self, layout: Rows) -> None:
         """Everybody knows the training vertices and their order; a seed belongs to its vertex's owner."""
@@ -150,19 +176,23 @@ def _cross_entropy(labels: Tensor, count: int) -> Callable[..., tuple[Tensor, Ca
     return objective
 
 
-def check_classes(graph: Graph, config: RunConfig) -> None:
-    """Refuse what classes cannot be learned from, before anything is computed or written."""
+def check_classes(graph: Graph | Store, config: RunConfig) -> None:
+    """Refuse what classes cannot be learned from, before anything is computed or written.
+
+    Of a store the header is read; the ranks look at the values (`Classes.read`).
+    """
     if not graph.num_features:
         raise UserError(
             f"{graph.name} has no features to train on. Add some: weft convert --features X.npy, "
             "or a generator's features=64."
         )
-    if graph.labels is None or graph.num_classes < 1:
+    stored = isinstance(graph, Store)
+    if not (graph.has("labels") if stored else graph.labels is not None) or graph.num_classes < 1:
         raise UserError(f"{graph.name} has no labels to train on. Add some: weft convert --labels Y.npy.")
+    if stored:
+        return
     if graph.train_mask is None or not bool(graph.train_mask.any()):
-        raise UserError(
-            f"{graph.name} has no training vertices. Give a train mask, or a larger --train-share."
-        )
+        raise _untrained(graph.name)
     if not graph.multilabel:
         for split in SPLITS:
             mask = getattr(graph, f"{split}_mask")
@@ -172,7 +202,15 @@ def check_classes(graph: Graph, config: RunConfig) -> None:
                     f"vertex {vertex} of {graph.name} is in {split}_mask but has no label. Mend one."
                 )
     if config.train.patience and (graph.val_mask is None or not bool(graph.val_mask.any())):
-        raise UserError(
-            f"patience={config.train.patience} needs validation vertices, {graph.name} has none. "
-            "Use --patience 0, or a split that has some."
-        )
+        raise _impatient(config.train.patience, graph.name)
+
+
+def _untrained(name: str) -> UserError:
+    return UserError(f"{name} has no training vertices. Give a train mask, or a larger --train-share.")
+
+
+def _impatient(patience: int, name: str) -> UserError:
+    return UserError(
+        f"patience={patience} needs validation vertices, {name} has none. "
+        "Use --patience 0, or a split that has some."
+    )

@@ -378,7 +378,7 @@ def _of_models(models: tuple[tuple[str, Entry], ...]) -> Iterator[Field]:
 
 
 def _readers(section: str, name: str, tasks: Tasks) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if section in dict(tasks):
+    if section in ("link", *task_sections()):
         mlp = (("link.decoder", ("mlp",)),) if (section, name) == ("link", "decoder_layers") else ()
         return (("train.task", (section,)), *mlp)
     if section == "data" and name in ("train_share", "val_share"):

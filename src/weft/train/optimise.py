@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError, unknown
 from ..nn import Model
@@ -150,3 +150,23 @@ class Schedule:
 def _refusal(kind: str, name: str, options: dict[str, Any], error: Exception) -> UserError:
     reason = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
     return UserError(f"{kind} {name} refuses the options {options}: {reason}. Correct {kind}_options.")
+
+
+def kept_shapes(optimiser: torch.optim.Optimizer, shape: torch.Size) -> dict[str, tuple[int, ...]]:
+    """The tensors that an optimiser keeps of a parameter of this shape, found by one step of a small one.
+
+    >>> adam = torch.optim.Adam([nn.Parameter(torch.zeros(1))])
+    >>> kept_shapes(adam, torch.Size([4, 2]))
+    {'step': (), 'exp_avg': (4, 2), 'exp_avg_sq': (4, 2)}
+    """
+    sizes = (2, 3, 5, 7)[: len(shape)]
+    small = nn.Parameter(torch.zeros(sizes, dtype=torch.float64, device="cpu"))
+    small.grad = torch.ones_like(small)
+    known = inspect.signature(type(optimiser)).parameters  # AdamW has a default that it does not take
+    other = type(optimiser)([small], **{k: v for k, v in optimiser.defaults.items() if k in known})
+    other.step()
+    return {
+        key: tuple(int(shape[sizes.index(size)]) if size in sizes else size for size in value.shape)
+        for key, value in other.state[small].items()
+        if isinstance(value, Tensor)
+    }

@@ -24,6 +24,7 @@ from ..kernels.sampling import ALL
 from ..minibatch import Sampler, Topology, reads_of
 from ..minibatch.layerwise import fill, infer
 from ..nn import Model, build
+from ..nn.registry import check_model, model_widths
 from ..parallel import ByBlocks, Grid, Rows
 from ..parallel.assign import assign
 from ..parallel.blocks import even_sizes, starts
@@ -94,10 +95,22 @@ def read_run(path: Path) -> SavedRun:
         raise UserError(f"{path / 'weights.pt'} does not hold a dict of tensors. Train again.")
     if not widths or min(widths) < 1 or max(widths) >= 1 << 31:
         raise UserError(f"{path / 'summary.json'} has the widths {widths[:4]}. Train again.")
+    _check_sizes(config, widths, weights, path)
     for name, w in weights.items():
         if w.is_floating_point() and not finite(w):
             raise UserError(f"the weight {name} in {path} is not finite. Train again, with a lower --lr.")
     return SavedRun(path, config, widths, weights, checkpoint)
+
+
+def _check_sizes(config: RunConfig, widths: list[int], weights: dict[str, Tensor], path: Path) -> None:
+    """A model no larger than its weights, before any memory is taken for it."""
+    check_model(config.model)
+    largest = max((size for w in weights.values() for size in w.shape), default=0)
+    few = config.model.layers <= 1000 + len(weights)
+    if not few or max(model_widths(config.model, widths[0], widths[-1])[1:]) > largest:
+        raise UserError(
+            f"the weights in {path} are of another model than its config and summary. Train again."
+        )
 
 
 def _last_good(path: Path) -> Checkpoint:

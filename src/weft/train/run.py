@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import io
 import json
 import math
 import os
@@ -106,8 +107,10 @@ class RunFolder:
 
     def finish(self, weights: dict[str, Tensor], summary: dict[str, Any]) -> None:
         """Save the weights and the summary, each in one step: a file is whole or not there."""
+        packed = io.BytesIO()  # torch's own writer says of a full disk only that something is wrong
+        torch.save(weights, packed)
         with self._whole("weights.pt") as part:
-            torch.save(weights, part)
+            part.write_bytes(packed.getbuffer())
         with self._whole("summary.json") as part:
             part.write_text(json.dumps(finite(summary), indent=1) + "\n", encoding="utf-8")
         if not summary.get("interrupted") and not summary.get("failure"):

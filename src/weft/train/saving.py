@@ -62,9 +62,9 @@ class Every:
             number = float(words[:cut])
         except ValueError:
             number = 0.0
-        if unit in _UNITS and number >= 1 and number == int(number):
+        if unit in _UNITS and 1 <= number < 2**53 and number == int(number):
             return cls(_UNITS[unit], int(number))
-        if unit in _SECONDS and number > 0:
+        if unit in _SECONDS and 0 < number < 2**53:
             return cls("seconds", number * _SECONDS[unit])
         raise UserError(
             f"checkpoint_every {text!r} is no number of epochs, batches or minutes. "

@@ -28,16 +28,13 @@ from ..errors import UserError
 from ..parallel import Blocks, Grid
 from .checkpoint import Checkpoint, Piece
 from .encoders import Encoder
+from .optimise import kept_shapes
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
 EMBEDDINGS = "embeddings"
 """The learned features' name among the weights."""
-_NUMBERS = ("step", "eta", "mu", "mu_product")
-"""What optimisers of torch keep as one number a parameter; all else is as the parameter is ..."""
-_FACTORS = ("row_var", "col_var", "variance")
-"""... but for Adafactor's."""
 _BY_SEED = ("block", "random", "hash")
 """Partitions that follow from the seed: they need not be kept."""
 
@@ -261,14 +258,15 @@ class State:
     def _moments(self, found: Checkpoint, name: str, p: Tensor) -> dict[str, Any]:
         place, kept = self.places[name], dict(found.facts["optimiser"].get(name, {}))
         prefix = f"optimiser/{name}/"
-        for full in found.names(prefix):
-            key = full[len(prefix) :]
-            if found.shape(full) == place.shape and key not in _NUMBERS:
-                kept[key] = place.read(found, full, p)
-            elif key in _FACTORS or (key in _NUMBERS and found.shape(full) == ()):
-                kept[key] = _read(found, full)
-            else:
-                raise ValueError(f"{full} is {found.shape(full)}")
+        given = {full.removeprefix(prefix) for full in found.names(prefix)}
+        wanted = kept_shapes(self.trainer.optimiser, torch.Size(place.shape))
+        if given and given != wanted.keys():  # none: a parameter that no step has reached
+            raise ValueError(f"{prefix} has {sorted(given)}")
+        for key in given:
+            if found.shape(prefix + key) != wanted[key]:
+                raise ValueError(f"{prefix}{key} is {found.shape(prefix + key)}")
+            whole = wanted[key] != place.shape
+            kept[key] = _read(found, prefix + key) if whole else place.read(found, prefix + key, p)
         return kept
 
     def _put_flights(self, found: Checkpoint, count: int) -> None:

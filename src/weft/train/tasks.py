@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from ..errors import UserError, unknown
-from ..graph import Graph
+from ..graph import Graph, Store
 from ..graph.guard import check_fits
 from ..minibatch import fanouts_for, parse_bytes, parse_fanouts
 from ..nn import check_model, model_hops, model_widths
@@ -27,7 +28,7 @@ class TaskEntry:
     """A task of the registry."""
 
     make: Callable[[RunConfig], Task]
-    check: Callable[[Graph, RunConfig], None]
+    check: Callable[[Any, RunConfig], None]
     """Refuses a graph that it cannot be learned from, with a UserError."""
     check_options: Callable[[RunConfig], None] | None = None
     """Refuses values of its options that cannot be."""
@@ -36,9 +37,11 @@ class TaskEntry:
     task's name in TOML (`config.mine` in Python), and a flag each."""
     splits: bool = True
     """Whether it trains on vertices of a split, so that `--train-share` and `--val-share` are for it."""
+    by_header: bool = False
+    """Whether `check` takes a `Store` too, of which it reads the header alone; ranks look at the values."""
 
 
-def _check_memory(graph: Graph, config: RunConfig) -> None:
+def _check_memory(graph: Graph | Store, config: RunConfig) -> None:
     """A lower bound of what training holds: an activation a layer, the weights and their gradients."""
     widths = model_widths(config.model, graph.num_features, graph.num_classes)
     between = widths[1:-1]
@@ -54,14 +57,14 @@ def _check_memory(graph: Graph, config: RunConfig) -> None:
     )
 
 
-def _check_classes(graph: Graph, config: RunConfig) -> None:
+def _check_classes(graph: Graph | Store, config: RunConfig) -> None:
     check_classes(graph, config)
     _check_memory(graph, config)
 
 
 TASKS: dict[str, TaskEntry] = {
-    "node": TaskEntry(Classes, _check_classes),
-    "link": TaskEntry(Links, check_linkable, check_link_options, LinkConfig, splits=False),
+    "node": TaskEntry(Classes, _check_classes, by_header=True),
+    "link": TaskEntry(Links, check_linkable, check_link_options, LinkConfig, splits=False, by_header=True),
 }
 """A new task is an entry here."""
 
@@ -87,7 +90,7 @@ def check_task_options(config: RunConfig) -> None:
     _check_batches(config)
 
 
-def check_task(graph: Graph, config: RunConfig) -> None:
+def check_task(graph: Graph | Store, config: RunConfig) -> None:
     """Refuse what the task cannot be trained on, before anything is computed or written."""
     check_task_options(config)
     TASKS[config.train.task].check(graph, config)

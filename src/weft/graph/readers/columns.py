@@ -53,7 +53,7 @@ def read_named_columns(
 
 
 def _read(data: bytes, path: str | Path, start: int, extra: Sequence[str] | None) -> dict[str, np.ndarray]:
-    body, delimiter, columns = _prepare(_without_comments(data[start:]), path)
+    body, delimiter, columns = _prepare(without_comments(data[start:]), path)
     found = _parse(body, delimiter, columns, extra, data, path, start)
     first, second = found["source"], found["target"]
     if len(first) and min(first.min(), second.min()) < 0:
@@ -80,31 +80,93 @@ def leading_comments(data: bytes) -> bytes:
     return data[:at]
 
 
-def _without_comments(data: bytes) -> bytes:
+def without_comments(data: bytes) -> bytes:
+    """The other lines.
+
+    >>> without_comments(b"# a\\n0 1\\n % b\\n")
+    b'0 1\\n'
+    """
     body = data[len(leading_comments(data)) :]
     if any(mark in body for mark in (b"#", b"%")):
         body = _COMMENT.sub(b"", body)
     return body
 
 
+def first_arc(head: bytes, path: str | Path) -> tuple[int, str, int]:
+    """Where the arcs of a text begin, after a header and comments; what separates columns; how many.
+
+    >>> first_arc(b"# c\\nfrom,to\\n0,1\\n", "toy.csv")
+    (12, ',', 2)
+    """
+    if b"\x00" in head[:4096]:
+        raise UserError(f"{path} is not a text file. Give an edge list: source and target, one arc a line.")
+    at = len(head) - len(head.lstrip(b"\xef\xbb\xbf\r\n \t"))
+    header = True
+    while at < len(head):
+        end = head.find(b"\n", at)
+        end = len(head) if end < 0 else end + 1
+        line = head[at:end].strip()
+        if line and line[:1] not in b"#%":
+            if not header or any(_is_number(word) for word in _words(line)):
+                mark = "," if b"," in line else "\t" if b"\t" in line else " "
+                return at, mark, len(_words(line))
+            header = False
+        at = end
+    return at, " ", 2
+
+
 def _prepare(body: bytes, path: str | Path) -> tuple[bytes, str, int]:
     """Skip a header, find separator and number of columns, even out runs of blanks."""
-    if b"\x00" in body[:4096]:
-        raise UserError(f"{path} is not a text file. Give an edge list: source and target, one arc a line.")
-    body = body.lstrip(b"\xef\xbb\xbf\r\n \t")
-    line = body.split(b"\n", 1)[0]
-    if line.strip() and not any(_is_number(word) for word in _words(line)):
-        body = body[len(line) :].lstrip()
-        line = body.split(b"\n", 1)[0]
-    delimiter = "," if b"," in line else "\t" if b"\t" in line.strip() else " "
-    if delimiter == ",":
-        return body, delimiter, len(line.split(b","))
+    start, delimiter, columns = first_arc(body, path)
+    return *even(body[start:], delimiter), columns
+
+
+def even(body: bytes, delimiter: str) -> tuple[bytes, str]:
+    """One blank between columns, none around lines; what separates columns then.
+
+    >>> even(b" 0\\t 1 \\n", "\\t")
+    (b'0 1\\n', ' ')
+    """
     ragged = (b"  ", b"\t ", b" \t", b"\t\t", b" \n", b"\t\n", b" \r", b"\t\r", b"\n ", b"\n\t")
-    if any(run in body for run in ragged) or (b"\t" in body and b" " in body):
-        body = re.sub(rb"[ \t]+", b" ", body)
-        body = re.sub(rb"(?m)^ | (?=\r?$)", b"", body)
-        delimiter = " "
-    return body, delimiter, len(line.split())
+    if delimiter == "," or not (any(run in body for run in ragged) or (b"\t" in body and b" " in body)):
+        return body, delimiter
+    body = re.sub(rb"[ \t]+", b" ", body)
+    return re.sub(rb"(?m)^ | (?=\r?$)", b"", body), " "
+
+
+def parse_lines(
+    block: bytes, delimiter: str, columns: int, extra: Sequence[str] | None
+) -> dict[str, np.ndarray]:
+    """The columns, by name, of some lines out of the middle of a file; `ValueError` where one does not fit.
+
+    >>> parse_lines(b"0 1\\n# c\\n2  3\\n", " ", 2, None)["target"].tolist()
+    [1, 3]
+    """
+    return _arrow(*even(without_comments(block), delimiter), columns, extra)
+
+
+def wrong_line(line: bytes, columns: int, extra: Sequence[str] | None) -> str:
+    """What is wrong with a line that should have so many columns; empty where nothing is.
+
+    >>> wrong_line(b"0 x", 2, None)
+    "id 'x' is not a whole number. Number the vertices from 0."
+    """
+    text = line.strip()
+    if not text or text[:1] in b"#%":
+        return ""
+    words = _words(text)
+    if remedy := _wrong_count(len(words), columns, extra):
+        return f"{len(words)} columns in {_show(text)}. {remedy}"
+    return _wrong_word(words, ["weight"] if extra is None else extra)
+
+
+def column_names(columns: int, extra: Sequence[str] | None) -> list[str]:
+    """The names of all columns, the two ids first.
+
+    >>> column_names(3, None), column_names(4, ["_", "time"])
+    (['source', 'target', 'weight'], ['source', 'target', '_', 'time'])
+    """
+    return ["source", "target", *(["weight"][: columns - 2] if extra is None else extra)]
 
 
 def _parse(
@@ -112,11 +174,18 @@ def _parse(
     start: int,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """The columns by name; those that nobody named are not converted."""
-    names = ["source", "target", *(["weight"][: columns - 2] if extra is None else extra)]
+    try:
+        return _arrow(body, delimiter, columns, extra)
+    except ValueError as error:
+        raise _fault(data, path, start, extra, str(error)) from None
+
+
+def _arrow(body: bytes, delimiter: str, columns: int, extra: Sequence[str] | None) -> dict[str, np.ndarray]:
+    names = column_names(columns, extra)
     if not body.strip():
         return {name: np.zeros(0, dtype=np.int64) for name in names if name != SKIP}
     if columns != len(names):
-        raise _fault(data, path, start, extra)
+        raise ValueError(f"{columns} columns")
     wanted = [name for name in names if name != SKIP]
     kinds = dict.fromkeys(wanted, pa.int64()) | {"weight": pa.float64()}
     unique = [f"{SKIP}{at}" if name == SKIP else name for at, name in enumerate(names)]
@@ -134,7 +203,7 @@ def _parse(
             odd = _COLUMN.search(str(error))
             name = unique[int(odd[1])] if odd and int(odd[1]) < len(unique) else ""
             if kinds.get(name) != pa.int64() or name in ("source", "target"):
-                raise _fault(data, path, start, extra, str(error)) from None
+                raise
             kinds[name] = pa.float64()  # not all of it is whole
             continue
         return {name: table[name].to_numpy() for name in wanted}

@@ -31,7 +31,7 @@ def read_matrix_market(path: str | Path) -> Graph:
     Graph(toy: 3 vertices, 2 arcs)
     """
     data = read_bytes(path)
-    n, entries, width, mirror, start = _read_head(data, path)
+    n, entries, width, mirror, start = read_head(data, path)
     # scipy's reader is as fast, but crashes the process on some damaged files.
     row, col, values = read_columns(data, path, start)
     if len(row) != entries:
@@ -53,8 +53,14 @@ def read_matrix_market(path: str | Path) -> Graph:
         return Graph.from_arcs(row, col, n, values, name=stem(path))
 
 
-def _read_head(data: bytes, path: str | Path) -> tuple[int, int, int, int, int]:
-    """Vertices, entries, numbers a line, sign of the mirrored triangle, and where the entries begin."""
+def read_head(data: bytes, path: str | Path, held: int | None = None) -> tuple[int, int, int, int, int]:
+    """Vertices, entries, numbers a line, sign of the mirrored triangle, and where the entries begin.
+
+    `held` are the bytes of the file where `data` is only its beginning.
+
+    >>> read_head(b"%%MatrixMarket matrix coordinate real symmetric\\n3 3 2\\n", "toy.mtx")
+    (3, 2, 3, 1, 54)
+    """
     lines = io.BytesIO(data)
     banner = lines.readline(1024).decode("latin1").lower().split()
     if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
@@ -81,5 +87,5 @@ def _read_head(data: bytes, path: str | Path) -> tuple[int, int, int, int, int]:
         raise UserError(f"{path} is {rows}x{cols}, not square. A graph needs as many rows as columns.")
     if rows < 0:
         raise UserError(f"{path}: {rows} rows. Give a size of 0 or more.")
-    check_fits(8 * (rows + 1), f"{path}: {rows} vertices", held=len(data))
+    check_fits(8 * (rows + 1), f"{path}: {rows} vertices", held=len(data) if held is None else held)
     return rows, entries, _WIDTHS[field], _MIRRORS[symmetry], lines.tell()

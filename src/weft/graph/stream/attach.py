@@ -1,0 +1,102 @@
+"""What comes from files of its own: features in pieces, labels and a split of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from weft.errors import UserError
+from weft.graph.graph import MASKS, Graph
+from weft.graph.guard import about
+from weft.graph.readers.files import map_array
+from weft.graph.split import split
+from weft.graph.writer import Writer
+
+if TYPE_CHECKING:
+    from weft.graph.stream.convert import Options
+
+_PIECE = 1 << 22
+
+
+class Attached:
+    """Features, labels and masks of n vertices, checked as those of a `Graph` are.
+
+    Features are read piece by piece. Labels and masks are held: some 40 bytes a vertex.
+    """
+
+    def __init__(self, options: Options, n: int, free: int) -> None:
+        self._n = n
+        self.num_features = self.num_classes = 0
+        self._features = None if options.features is None else numbers(options.features)
+        self._path = options.features
+        if self._features is not None:
+            self._check_features(self._features)
+            self.num_features = self._features.shape[1]
+        self._graph: Graph | None = None
+        if options.labels is not None:
+            if 40 * n > free:
+                raise UserError(
+                    f"labels of {n} vertices take {40 * n / 1e9:,.1f} GB, {free / 1e9:,.1f} GB are left. "
+                    "Give more --memory."
+                )
+            with about(options.labels):
+                labels = torch.from_numpy(np.array(numbers(options.labels), order="C"))
+                none = torch.zeros(0, dtype=torch.int64, device="cpu")
+                pointers = torch.zeros(n + 1, dtype=torch.int64, device="cpu")
+                self._graph = Graph(pointers, none, labels=labels)
+            self.num_classes = self._graph.num_classes
+        if options.split is not None:
+            if self._graph is None:
+                raise UserError(
+                    f"graph {options.name or 'without labels'!r} has no labels to split. Give it labels."
+                )
+            self._graph = split(self._graph, *options.split, options.seed)
+
+    @staticmethod
+    def bytes_of(options: Options) -> int:
+        """About what they take in the store."""
+        paths = [path for path in (options.features, options.labels) if path is not None]
+        return sum(os.stat(path).st_size for path in paths if os.path.isfile(path))
+
+    def write(self, writer: Writer) -> None:
+        """Append their sections."""
+        if self._features is not None:
+            kind = "<f8" if self._features.dtype == np.float64 else "<f4"
+            grows = writer.grow("features", kind, self._features.shape[1:])
+            step = max(1, _PIECE // max(1, self._features.shape[1]))
+            for first in range(0, self._n, step):
+                with np.errstate(over="ignore"):
+                    part = np.asarray(self._features[first : first + step]).astype(kind)
+                if not np.isfinite(part).all():
+                    row, column = (int(at[0]) for at in np.nonzero(~np.isfinite(part)))
+                    wild = float(part[row, column])
+                    raise UserError(
+                        f"{self._path}: feature {column} of vertex {first + row} is {wild}. "
+                        "Replace it by a finite number."
+                    )
+                grows.append(part)
+            grows.end()
+        if self._graph is not None:
+            for key in ("labels", *MASKS):
+                if (x := getattr(self._graph, key)) is not None:
+                    writer.add(key, x.numpy())
+
+    def _check_features(self, x: np.ndarray) -> None:
+        if x.ndim != 2 or len(x) != self._n:
+            shape = "x".join(map(str, x.shape)) or "one number"
+            raise UserError(
+                f"{self._path}: features have shape {shape}; {self._n} vertices need {self._n}xF. "
+                "Give one row a vertex."
+            )
+
+
+def numbers(path: str) -> np.ndarray:
+    """A .npy file's array of plain numbers, mapped; unsigned ones, which torch does not know, as int64."""
+    array = map_array(path)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise UserError(f"{path} does not hold plain numbers. Save one array with numpy.save.")
+    plain = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
+    return array if array.dtype == plain else array.astype(plain)

@@ -1,0 +1,64 @@
+"""Which files can be converted piece by piece, and how each format is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import UserError
+from weft.graph.stream.matrix_market import Matrix
+from weft.graph.stream.named_text import NamedText
+from weft.graph.stream.pieces import Input
+from weft.graph.stream.tables import Coordinates, Parquet, holds_arcs
+from weft.graph.stream.text import Text
+
+if TYPE_CHECKING:
+    from weft.graph.stream.convert import Options
+
+LISTS = tuple(f"{ext}{gz}" for ext in (".txt", ".tsv", ".csv") for gz in ("", ".gz"))
+MATRICES = (".mtx", ".mtx.gz")
+TABLES = (".parquet",)
+
+
+def streams(path: str | Path) -> bool:
+    """Whether a file of this name can be read piece by piece.
+
+    >>> streams("soc.txt.gz"), streams("g.weft")
+    (True, False)
+    """
+    name = str(path).lower()
+    return name.endswith((*LISTS, *MATRICES, *TABLES)) or (name.endswith(".npz") and holds_arcs(Path(path)))
+
+
+def inputs_of(paths: Sequence[Path], options: Options) -> list[Input]:
+    """The files, opened: of each the beginning was read."""
+    if not paths:
+        raise UserError("no file to convert. Name at least one.")
+    return list(_opened(paths, options))
+
+
+def _opened(paths: Sequence[Path], options: Options) -> Iterator[Input]:
+    for path in paths:
+        name = path.name.lower()
+        if options.arc_columns is not None and name.endswith(MATRICES):
+            raise UserError(
+                f"--arc-columns names the columns of an edge list, {path.name} is none. Leave it out."
+            )
+        if options.skip_bad and not name.endswith((*LISTS, *MATRICES)):
+            raise UserError(f"--skip-bad is about lines, {path.name} has none. Leave it out.")
+        if options.text_ids and not name.endswith(LISTS):
+            raise UserError(f"--text-ids is for edge lists, {path.name} is none. Leave it out.")
+        if options.text_ids:
+            yield NamedText(path, options.arc_columns, options.skip_bad, options.header)
+        elif name.endswith(LISTS):
+            yield Text(path, options.arc_columns, options.skip_bad)
+        elif name.endswith(MATRICES):
+            yield Matrix(path, None, options.skip_bad)
+        elif name.endswith(TABLES):
+            yield Parquet(path, options.arc_columns)
+        elif name.endswith(".npz"):
+            yield Coordinates(path, options.arc_columns)
+        else:
+            known = ", ".join((*LISTS, *MATRICES, *TABLES, ".npz"))
+            raise UserError(f"{path} cannot be converted piece by piece. Use {known}.")

@@ -1,0 +1,233 @@
+"""Parquet tables and npz archives of arcs as segments: columns of numbers, read some rows at a time."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import UserError
+from weft.graph.readers.files import DAMAGED, PARSING, existing_file
+from weft.graph.stream.pieces import Arcs, Segment
+
+ROWS = 1 << 18
+"""Rows that are read at a time."""
+ENDS = (("source", "target"), ("src", "dst"), ("row", "col"), ("from", "to"), ("u", "v"))
+"""What the two columns of ids may be called."""
+
+
+class Table:
+    """Arcs in named columns. `weight` is the weight, of what else is there `extra` names what to keep."""
+
+    fixed = False
+    num_nodes: int | None = None
+    undirected = False
+
+    def __init__(self, path: str | Path, extra: Sequence[str] | None) -> None:
+        self.path = existing_file(path)
+        self.size = self.path.stat().st_size
+        found = self._open()
+        self._ends = next((pair for pair in ENDS if set(pair) <= found.keys()), None)
+        if self._ends is None:
+            known = ", ".join(found) or "nothing"
+            raise UserError(
+                f"{self.path} has columns {known[:120]}. Name those of the arcs source and target."
+            )
+        wanted = [name for name in ("weight", "data") if name in found][:1] if extra is None else extra
+        for name in wanted:
+            if name not in found:
+                known = ", ".join(found)[:120]
+                raise UserError(f"{self.path} has no column {name!r}, only {known}. Correct --arc-columns.")
+        self._weight = next((name for name in wanted if name in ("weight", "data")), None)
+        self.carried = [name for name in wanted if name != self._weight]
+        for name in (*self._ends, *wanted):
+            if found[name] not in "iu" and (name in self._ends or found[name] != "f"):
+                raise UserError(
+                    f"{self.path}: column {name} does not hold numbers that suit it. Convert it first."
+                )
+
+    @property
+    def weighted(self) -> bool:
+        return self._weight is not None
+
+    def stamp(self) -> list[Any]:
+        return [str(self.path.resolve()), self.size, self.path.stat().st_mtime_ns]
+
+    def expected(self) -> int:
+        return self._rows
+
+    def check(self, given: int) -> None:
+        if given != self._rows:
+            raise UserError(f"{self.path} announces {self._rows} rows but has {given}. Fetch it again.")
+
+    _rows = 0
+
+    def _open(self) -> dict[str, str]:
+        """Column → kind of number, as numpy's letters; sets `_rows`."""
+        raise NotImplementedError
+
+    def segments(self, size: int, done: set[int]) -> Iterator[Segment]:
+        raise NotImplementedError
+
+    def _arcs(self, columns: dict[str, np.ndarray]) -> Arcs:
+        assert self._ends is not None
+        ends = []
+        for name in self._ends:
+            ids = columns[name]
+            if len(ids) and (ids.min() < 0 or ids.max() >= 2**63):
+                wild = int(ids.min() if ids.min() < 0 else ids.max())
+                raise UserError(f"{self.path}: id {wild} of column {name} is not in 0 to 2^63-1. Correct it.")
+            ends.append(ids.astype(np.int64))
+        weights = None
+        if self._weight is not None:
+            weights = columns[self._weight].astype(np.float32)
+        data = {}
+        for name in self.carried:
+            x = columns[name]
+            data[name] = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
+        for name, x in ((self._weight, weights), *data.items()):
+            if x is not None and x.dtype.kind == "f" and not np.isfinite(x).all():
+                wild_number = float(x[~np.isfinite(x)][0])
+                raise UserError(
+                    f"{self.path}: {name} is {wild_number} in a row. Replace it by a finite number."
+                )
+        return Arcs(ends[0], ends[1], weights, data)
+
+
+class Parquet(Table):
+    """A parquet file; a row group is a segment."""
+
+    def _open(self) -> dict[str, str]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(self.path) as file:
+                schema, self._rows = file.schema_arrow, file.metadata.num_rows
+                self._groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{self.path} is not a sound parquet file ({reason}). Fetch it again.") from None
+        kinds = {}
+        for column in schema:
+            if pa.types.is_integer(column.type):
+                kinds[column.name] = "i"
+            elif pa.types.is_floating(column.type):
+                kinds[column.name] = "f"
+            else:
+                kinds[column.name] = "O"
+        return kinds
+
+    def segments(self, size: int, done: set[int]) -> Iterator[Segment]:
+        for number, rows in enumerate(self._groups):
+            if number not in done:
+                share = self.size * rows // max(1, self._rows)
+                yield Segment(number, share, partial(self._read, number))
+
+    def _read(self, group: int) -> Iterator[Arcs]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        assert self._ends is not None
+        wanted = [*self._ends, *filter(None, [self._weight]), *self.carried]
+        try:
+            with pq.ParquetFile(self.path) as file:
+                batches = file.iter_batches(ROWS, row_groups=[group], columns=wanted, use_threads=False)
+                for batch in batches:
+                    if any(column.null_count for column in batch.columns):
+                        raise UserError(
+                            f"{self.path}: a row has no value in a column. Fill it, or drop the row."
+                        )
+                    yield self._arcs({name: batch[name].to_numpy(zero_copy_only=False) for name in wanted})
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{self.path} is not a sound parquet file ({reason}). Fetch it again.") from None
+
+
+class Coordinates(Table):
+    """An npz archive of lists: source and target (or row and col), perhaps weight (or data) and others."""
+
+    def _open(self) -> dict[str, str]:
+        kinds: dict[str, str] = {}
+        lengths = set()
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                for info in archive.infolist():
+                    name = info.filename.removesuffix(".npy")
+                    shape, dtype = self._head(archive, info)
+                    if len(shape) == 1 and name != "shape":
+                        kinds[name] = dtype.kind
+                        lengths.add(shape[0])
+        except UserError:
+            raise
+        except (*DAMAGED, RuntimeError, zipfile.BadZipFile) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(
+                f"{self.path} is not a sound npz file ({reason}). Fetch or save it again."
+            ) from None
+        if len(lengths) > 1:
+            raise UserError(f"{self.path} holds lists of different lengths. Give one entry an arc in each.")
+        self._rows = lengths.pop() if lengths else 0
+        return kinds
+
+    def _head(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        with archive.open(info) as stream:
+            shape, _, dtype = self._format(stream)
+        if dtype.hasobject:
+            raise UserError(
+                f"{self.path}: {info.filename} holds Python objects (a pickle). Save plain arrays of numbers."
+            )
+        if len(shape) == 1 and shape[0] * dtype.itemsize > info.file_size:
+            raise UserError(f"{self.path}: {info.filename} announces more than it holds. Save it again.")
+        return shape, dtype
+
+    def _format(self, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        with PARSING:
+            shape, order, dtype = read(stream)
+        return tuple(shape), bool(order), np.dtype(dtype)
+
+    def segments(self, size: int, done: set[int]) -> Iterator[Segment]:
+        """Members of an archive are streams: one thread reads them, the others sort."""
+        assert self._ends is not None
+        wanted = [*self._ends, *filter(None, [self._weight]), *self.carried]
+        with zipfile.ZipFile(self.path) as archive:
+            streams = {name: archive.open(f"{name}.npy") for name in wanted}
+            try:
+                kinds = {name: self._format(stream)[2] for name, stream in streams.items()}
+                rows = max(ROWS, size // 16)
+                for number in range(-(-self._rows // rows)):
+                    count = min(rows, self._rows - number * rows)
+                    read = {}
+                    for name, stream in streams.items():
+                        raw = stream.read(count * kinds[name].itemsize)
+                        if len(raw) < count * kinds[name].itemsize:
+                            raise UserError(f"{self.path}: {name} ends too soon. Save it again.")
+                        read[name] = np.frombuffer(raw, kinds[name])
+                    if number not in done:
+                        share = self.size * count // max(1, self._rows)
+                        yield Segment(number, share, partial(self._pieces, read, count))
+            finally:
+                for stream in streams.values():
+                    stream.close()
+
+    def _pieces(self, read: dict[str, np.ndarray], count: int) -> Iterator[Arcs]:
+        for first in range(0, count, ROWS):
+            yield self._arcs({name: x[first : first + ROWS] for name, x in read.items()})
+
+
+def holds_arcs(path: Path) -> bool:
+    """Whether an npz archive holds arcs one by one, and no rows of a matrix."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return any(set(pair) <= names for pair in ENDS) and not any(name.endswith("indptr") for name in names)

@@ -1,0 +1,70 @@
+"""Parquet and npz as inputs of the converter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weft.errors import UserError
+from weft.graph import Graph, open_store
+from weft.graph.store import checksum
+from weft.graph.stream import Options, convert, streams, tables
+
+
+@pytest.fixture
+def columns(monkeypatch):
+    monkeypatch.setattr(tables, "ROWS", 100)
+    rng = np.random.default_rng(1)
+    ids = np.sort(rng.integers(2**40, size=60))
+    return {
+        "source": ids[rng.integers(60, size=1_000)], "target": ids[rng.integers(60, size=1_000)],
+        "weight": rng.random(1_000).astype(np.float32), "kind": rng.integers(9, size=1_000),
+    }  # fmt: skip
+
+
+def write(path, columns, **more):
+    if path.suffix == ".npz":
+        (np.savez_compressed if path.stem.endswith("packed") else np.savez)(path, **columns, **more)
+    else:
+        pq.write_table(pa.table(columns), path, row_group_size=170)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.npz", "a-packed.npz"])
+def test_columns_become_the_same_graph(tmp_path, columns, name):
+    path = write(tmp_path / name, columns)
+    assert streams(path)
+    ids, place = np.unique([columns["source"], columns["target"]], return_inverse=True)
+    place = place.reshape(2, -1)
+    own = {"weights": columns["weight"], "ids": ids}
+    plain = Graph.from_arcs(place[0], place[1], **own)
+    convert([path], tmp_path / "plain.weft")
+    assert checksum(open_store(tmp_path / "plain.weft")) == checksum(plain)
+    rich = Graph.from_arcs(place[0], place[1], arc_data={"kind": columns["kind"]}, ids=ids)
+    with pytest.warns(match="arcs were given again and merged: of kind the first is kept"):
+        convert([path], tmp_path / "rich.weft", Options(arc_columns=["kind"]))
+    assert checksum(open_store(tmp_path / "rich.weft")) == checksum(rich)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+def test_what_is_wrong_is_one_line(tmp_path, columns, suffix):
+    wrong = {
+        "has columns": {"a": columns["source"], "target": columns["target"]},
+        "id -1 of column source is not in": columns | {"source": columns["source"] * 0 - 1},
+        "weight is nan": columns | {"weight": columns["weight"] * np.nan},
+        "column target does not hold numbers": columns | {"target": columns["weight"]},
+    }
+    for number, (words, given) in enumerate(wrong.items()):
+        path = write(tmp_path / f"{number}{suffix}", given)
+        with pytest.raises(UserError, match=words) as found:
+            convert([path], tmp_path / "g.weft")
+        assert "\n" not in str(found.value)
+    path = write(tmp_path / f"x{suffix}", columns)
+    with pytest.raises(UserError, match="no column 'time', only source, target, weight, kind"):
+        convert([path], tmp_path / "g.weft", Options(arc_columns=["time"]))
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(UserError, match="is not a sound"):
+        convert([path], tmp_path / "g.weft")
+    assert not list(tmp_path.glob("*.weft*"))
