@@ -101,12 +101,12 @@ struct Brought {
 };
 
 // D in R strips from v on, those of one word: what n arcs bring where z > 0, elsewhere `slope` times that. Summed up in
-// `sum`, and written to tile [n, padded] where that is not null.
+// `sum`, and written to tile [n, across] where that is not null.
 template <class V, int R, bool Rows>
 inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n, int64_t v, V* sum,
-                          V* tile) {
+                          V* tile, int64_t across) {
   constexpr int L = kLanes<V>;
-  const int64_t word = v / kStripsPerWord<V> * int64_t(sizeof(V)), padded = strips.padded(), column = strips[v].column;
+  const int64_t word = v / kStripsPerWord<V> * int64_t(sizeof(V)), column = strips[v].column;
   int64_t head[R];
   Vec<V> total[R];
   for (int r = 0; r < R; ++r) head[r] = strips[v + r].head, total[r] = load<Vec<V>>(sum + (v + r) * L);
@@ -117,7 +117,7 @@ inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t he
       const Vec<V> d = Rows ? load_strip<V, false>(strips, in.rows[e], v + r) : Vec<V>{} + in.numbers[e * heads + head[r]];
       const Vec<V> now = top_bits<V>(bits, r) < 0 ? d : Rows ? Vec<V>{} : d * slope;
       total[r] += now;
-      if (tile) store(tile + e * padded + (v + r) * L, now);
+      if (tile) store(tile + e * across + (v + r) * L, now);
     }
   }
   for (int r = 0; r < R; ++r) store(sum + (v + r) * L, total[r]);
@@ -125,9 +125,9 @@ inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t he
 
 template <class V, bool Rows, int R = kStripsPerWord<V>>
 inline void signed_word(int64_t count, const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n,
-                        int64_t v, V* sum, V* tile) {
-  if (count == R) signed_strips<V, R, Rows>(strips, in, heads, slope, n, v, sum, tile);
-  else if constexpr (R > 1) signed_word<V, Rows, R - 1>(count, strips, in, heads, slope, n, v, sum, tile);
+                        int64_t v, V* sum, V* tile, int64_t across) {
+  if (count == R) signed_strips<V, R, Rows>(strips, in, heads, slope, n, v, sum, tile, across);
+  else if constexpr (R > 1) signed_word<V, Rows, R - 1>(count, strips, in, heads, slope, n, v, sum, tile, across);
 }
 
 // Walks over rows of A, or over its transpose and there over the arcs of A's rows begin … end - 1, and makes D of arcs
@@ -140,7 +140,8 @@ inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips
   constexpr int64_t kAway = 24;  // arcs between the prefetch of small things and their use
   const int64_t padded = strips.padded(), stride = sign_stride<V>(strips.vectors()), arcs = m.rows ? m.indptr[m.rows] : 0;
   const int64_t own = (weights ? ch.inner * padded : 0) + more;
-  const int64_t numbers = padded + kPanel * heads + (weights ? kPanel * padded : 0);
+  const int64_t across = padded + kLanes<V>;  // of a row of the tile: not the rows' own stride, which meets few sets
+  const int64_t numbers = padded + kPanel * heads + (weights ? kPanel * across : 0);
   for_groups<V, I>(m, width, numbers, own, total, threads, [&](int64_t r, int64_t stop, V* scratch, V* partial) {
     Brought<V> in;
     V* sum = scratch;
@@ -148,7 +149,7 @@ inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips
     V* tile = weights ? in.numbers + kPanel * heads : nullptr;
     int64_t held = 0, held_from = m.indptr[r];  // arcs of the tile that fᵀ D has not met yet
     const auto flush = [&] {
-      if (held) add_outer(ch.features + held_from * ch.inner, ch.inner, held, padded, tile, partial);
+      if (held) add_outer(ch.features + held_from * ch.inner, ch.inner, held, padded, tile, across, partial);
       held_from += held, held = 0;
     };
     for (; r < stop; ++r) {
@@ -179,7 +180,7 @@ inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips
         }
         for (int64_t v = 0; v < strips.vectors(); v += kStripsPerWord<V>) {
           const int64_t left = strips.vectors() - v, count = left < kStripsPerWord<V> ? left : kStripsPerWord<V>;
-          signed_word<V, Rows>(count, strips, in, heads, slope, n, v, sum, tile ? tile + held * padded : nullptr);
+          signed_word<V, Rows>(count, strips, in, heads, slope, n, v, sum, tile ? tile + held * across : nullptr, across);
         }
         if (tile) held += n;
         e += n;
@@ -319,8 +320,8 @@ void channel_gate_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V
       }
       if (out) add_tile(z, n, width, out);
       if (out_x) add_tile(v, n, width, out_x);
-      if (weights) add_outer(f, ch.inner, n, width, z, partial);
-      if (dvalue_weight) add_outer(f, ch.inner, n, width, v, partial + weights);
+      if (weights) add_outer(f, ch.inner, n, width, z, width, partial);
+      if (dvalue_weight) add_outer(f, ch.inner, n, width, v, width, partial + weights);
     }
   });
   for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
@@ -406,7 +407,7 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
                   (arg_least[at + c] == me ? dleast[at + c] : V(0));
       }
       add_tile(z, n, width, out);
-      if (own) add_outer(f, ch.inner, n, width, z, partial);
+      if (own) add_outer(f, ch.inner, n, width, z, width, partial);
     }
   });
 }

@@ -88,16 +88,17 @@ inline void fill_tile(const V* f_tile, int64_t inner, const V* weight, const V* 
   }
 }
 
-// dW[t, c] += Σ_e f[e, t] d[e, c] over the arcs of a tile.
+// dW[t, c] += Σ_e f[e, t] d[e, c] over the arcs of a tile; a row of d is `stride` numbers long.
 template <class V, int T, int N>
-inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t t, int64_t c, V* dweight) {
+inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, int64_t t, int64_t c,
+                        V* dweight) {
   constexpr int L = kLanes<V>;
   Vec<V> sum[T][N];
   for (int s = 0; s < T; ++s)
     for (int k = 0; k < N; ++k) sum[s][k] = load<Vec<V>>(dweight + (t + s) * width + c + k * L);
   for (int64_t e = 0; e < n; ++e) {
     Vec<V> in[N];
-    for (int k = 0; k < N; ++k) in[k] = load<Vec<V>>(d + e * width + c + k * L);
+    for (int k = 0; k < N; ++k) in[k] = load<Vec<V>>(d + e * stride + c + k * L);
     for (int s = 0; s < T; ++s)
       for (int k = 0; k < N; ++k) sum[s][k] += f[e * inner + t + s] * in[k];
   }
@@ -106,21 +107,21 @@ inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, con
 }
 
 template <class V, int T>
-inline void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t t, V* dweight) {
+inline void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, int64_t t, V* dweight) {
   constexpr int L = kLanes<V>;
   int64_t c = 0;
-  for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(f, inner, n, width, d, t, c, dweight);
-  for (; c + L <= width; c += L) outer_block<V, T, 1>(f, inner, n, width, d, t, c, dweight);
+  for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(f, inner, n, width, d, stride, t, c, dweight);
+  for (; c + L <= width; c += L) outer_block<V, T, 1>(f, inner, n, width, d, stride, t, c, dweight);
   for (; c < width; ++c)
     for (int64_t e = 0; e < n; ++e)
-      for (int s = 0; s < T; ++s) dweight[(t + s) * width + c] += f[e * inner + t + s] * d[e * width + c];
+      for (int s = 0; s < T; ++s) dweight[(t + s) * width + c] += f[e * inner + t + s] * d[e * stride + c];
 }
 
 template <class V>
-inline void add_outer(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, V* dweight) {
+inline void add_outer(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, V* dweight) {
   int64_t t = 0;
-  for (; t + 4 <= inner; t += 4) outer_rows<V, 4>(f, inner, n, width, d, t, dweight);
-  for (; t < inner; ++t) outer_rows<V, 1>(f, inner, n, width, d, t, dweight);
+  for (; t + 4 <= inner; t += 4) outer_rows<V, 4>(f, inner, n, width, d, stride, t, dweight);
+  for (; t < inner; ++t) outer_rows<V, 1>(f, inner, n, width, d, stride, t, dweight);
 }
 
 // out[c] (+)= Σ_e d[e, c].
@@ -162,22 +163,41 @@ struct PanelOf {
   const V* f[kPanel];
 };
 
+// W [inner, width] by pairs of strips: of each pair all rows beside each other, so that a walk over it meets all sets of
+// the cache and not those of one column only.
+template <class V>
+inline std::vector<V> pack(const Strips& strips, const V* weight, int64_t inner, int64_t width) {
+  constexpr int L = kLanes<V>;
+  std::vector<V> row(size_t(strips.padded())), out(size_t(inner * strips.padded()));
+  for (int64_t t = 0; t < inner; ++t) {
+    strips.lay(weight + t * width, row.data());
+    for (int64_t v = 0; v < strips.vectors(); ++v) {
+      const int64_t pair = v / 2 * 2, beside = pair + 1 < strips.vectors() ? 2 : 1;
+      std::memcpy(&out[size_t((pair * inner + t * beside + v - pair) * L)], &row[size_t(v * L)], sizeof(Vec<V>));
+    }
+  }
+  return out;
+}
+
 // z of kGroup arcs in N strips from v on.
 template <class V, int N, bool Whole>
 inline void z_block(const Strips& strips, const V* const* near, const V* const* far, const V* const* f, const V* weight,
                     int64_t inner, int64_t v, Vec<V> (&z)[kGroup][N]) {
   constexpr int L = kLanes<V>;
-  const int64_t padded = strips.padded();
+  const int64_t pair = v / 2 * 2, beside = pair + 1 < strips.vectors() ? 2 : 1;
   for (int e = 0; e < kGroup; ++e)
-    for (int k = 0; k < N; ++k)
-      z[e][k] = load_strip<V, Whole>(strips, near[e], v + k) + load_strip<V, Whole>(strips, far[e], v + k);
-  const V* w = weight + v * L;
-  for (int64_t t = 0; t < inner; ++t, w += padded) {
+    for (int k = 0; k < N; ++k) z[e][k] = Vec<V>{};
+  const V* w = weight + (pair * inner + v - pair) * L;
+  for (int64_t t = 0; t < inner; ++t, w += beside * L) {
     Vec<V> in[N];
     for (int k = 0; k < N; ++k) in[k] = load<Vec<V>>(w + k * L);
     for (int e = 0; e < kGroup; ++e)
       for (int k = 0; k < N; ++k) z[e][k] += f[e][t] * in[k];
   }
+  // The rows last: they may still be on their way while the product is made.
+  for (int e = 0; e < kGroup; ++e)
+    for (int k = 0; k < N; ++k)
+      z[e][k] += load_strip<V, Whole>(strips, near[e], v + k) + load_strip<V, Whole>(strips, far[e], v + k);
 }
 
 // The signs of a group's z, of those of its arcs that are among the `marked` first.
@@ -199,14 +219,12 @@ struct ReluRows {
   const Channels<V>& ch;
   const Strips strips;
   const int64_t width, arcs, stride;
-  std::vector<V> weight, nothing, never, blank;  // W strip by strip; rows of 0 and of the least number; features of 0
+  std::vector<V> weight, nothing, never, blank;  // W packed; rows of 0 and of the least number; features of 0
 
   ReluRows(const Csr<V, I>& a, const Channels<V>& ch, int64_t width)
       : a(a), ch(ch), strips(width, 0, width > 0 ? width : 1, kLanes<V>), width(width), arcs(a.rows ? a.indptr[a.rows] : 0),
-        stride(sign_stride<V>(strips.vectors())), weight(size_t(ch.inner * strips.padded())), nothing(size_t(width), V(0)),
-        never(size_t(width), std::numeric_limits<V>::lowest()), blank(size_t(ch.inner), V(0)) {
-    for (int64_t t = 0; t < ch.inner; ++t) strips.lay(ch.weight + t * width, weight.data() + t * strips.padded());
-  }
+        stride(sign_stride<V>(strips.vectors())), weight(pack(strips, ch.weight, ch.inner, width)), nothing(size_t(width), V(0)),
+        never(size_t(width), std::numeric_limits<V>::lowest()), blank(size_t(ch.inner), V(0)) {}
 
   // out may be null: signs alone.
   void of(int64_t i, const Signs& signs, V* out, bool accumulate) const {
@@ -244,7 +262,7 @@ struct ReluRows {
     Vec<V> sum[N] = {};
     for (int64_t e = 0; e < n; e += kGroup) {
       for (int64_t k = e; k < e + kGroup && k < n && k < ahead; ++k)
-        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L);
+        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L, 0, 2);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
       mark<V, N>(z, marks, marked, e, v, stride);
@@ -268,15 +286,14 @@ struct ScorePanels {
   const Strips strips;
   const V slope;
   const int64_t heads, width, arcs, stride;
-  std::vector<V> weight, mix, nothing;  // strip by strip
+  std::vector<V> weight, mix, nothing;  // W packed, the mix strip by strip
 
   ScorePanels(const Csr<V, I>& a, const Channels<V>& ch, const V* mix_, V slope, int64_t width, int64_t first,
               int64_t dim, int64_t heads)
       : a(a), ch(ch), strips(width, first, dim, kLanes<V>), slope(slope), heads(heads), width(width),
         arcs(a.rows ? a.indptr[a.rows] : 0), stride(sign_stride<V>(strips.vectors())),
-        weight(size_t(ch.inner * strips.padded())), mix(size_t(strips.padded())), nothing(size_t(width), V(0)) {
+        weight(pack(strips, ch.weight, ch.inner, width)), mix(size_t(strips.padded())), nothing(size_t(width), V(0)) {
     strips.lay(mix_, mix.data());
-    for (int64_t t = 0; t < ch.inner; ++t) strips.lay(ch.weight + t * width, weight.data() + t * strips.padded());
   }
 
   int64_t numbers() const { return kPanel * heads * (1 + kLanes<V>) + kLanes<V>; }  // of scratch
@@ -330,7 +347,7 @@ struct ScorePanels {
     const int64_t head = strips[v].head, ahead = arcs - from - kPanel, column = strips[v].column;
     for (int64_t e = 0; e < n; e += kGroup) {
       for (int64_t k = e; k < e + kGroup && k < ahead; ++k)  // the strips that the panel after this one reads
-        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column);
+        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column, 0, 2);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
       mark<V, N>(z, marks.at, marks.arcs, e, v, stride);
