@@ -3,12 +3,12 @@
     python examples/new_task.py
 
     y_v  = the mean of all features of v's in-neighbours (its own where it has none)
-    loss = mean over the batch of (z_v − y_v)²
+    loss = mean over the batch of max(|z_v − y_v| − margin, 0)²
 
 A task says which vertices' rows a step wants on this rank, and what loss they give. How rows are made (the
 whole graph on any grid, sampled blocks by pull or push-pull), how gradients are summed, how words are
-foretold, the loop, the run folder and `weft train --task number` are the library's: the line with `TASKS` is
-all that it has to be told.
+foretold, the loop, the run folder and `weft train --task number --margin 0.1` are the library's: the line
+with `TASKS` is all that it has to be told.
 
 The same on every number of ranks means: every rank knows the order of the training vertices, takes those of a
 batch that it owns, and divides by the size of the whole batch.
@@ -17,6 +17,7 @@ batch that it owns, and divides by the size of the whole batch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,8 +27,16 @@ from weft.errors import UserError
 from weft.graph import Graph, Store, load
 from weft.nn import Model, Noise, build
 from weft.parallel import Operator, Rows
-from weft.train import TASKS, RunConfig, Step, Task, TaskEntry, Trainer
+from weft.train import TASKS, RunConfig, Section, Step, Task, TaskEntry, Trainer
 from weft.train.result import agrees
+
+
+@dataclass
+class NumberOptions(Section):
+    """What only this task reads: `--margin`, [number] in TOML, `config.number` here."""
+
+    margin: float = 0.0
+    """Differences up to this cost nothing."""
 
 
 class Numbers(Task):
@@ -68,7 +77,8 @@ class Numbers(Task):
         y = self.y[places]
 
         def objective(z: Tensor, model: Model) -> tuple[Tensor, Callable[[], None]]:
-            loss = (z.ravel() - y.to(z)).square().sum() / batch.numel()
+            excess = ((z.ravel() - y.to(z)).abs() - self.options.margin).clamp(min=0)
+            loss = excess.square().sum() / batch.numel()
             return loss.detach(), loss.backward
 
         noise = Noise(seed, (epoch - 1) * self.steps + number)
@@ -97,7 +107,13 @@ def check(graph: Graph, config: RunConfig) -> None:
         raise UserError(f"{graph.name} has no features or no training vertices. Use a graph that has both.")
 
 
-TASKS["number"] = TaskEntry(Numbers, check)
+def check_options(config: RunConfig) -> None:
+    margin = config.tasks["number"].margin
+    if margin < 0:
+        raise UserError(f"margin must not be negative, as {margin:g} is. Use 0 for none.")
+
+
+TASKS["number"] = TaskEntry(Numbers, check, check_options, NumberOptions)
 
 
 def train(comm: Communicator, way: str = "1d", epochs: int = 5) -> tuple[list[float], bool]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import copy
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,30 +11,15 @@ import torch
 
 from weft.cli import main
 from weft.comm import run_ranks
-from weft.nn import MODELS
+from weft.errors import NoSetting, UserError
 from weft.parallel import Operator
-from weft.train import TASKS
+from weft.train import TASKS, RunConfig, TaskEntry
 
+from .examples import FOLDER, example
 from .nn.graphs import adjacency, directed
 
-FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = ("shy_attention", "generous_mean", "new_task")
 WAYS = [(4, "halo"), (4, "2d"), (4, "a-stationary"), (4, "feature"), (3, "1d"), (3, "pull"), (3, "push-pull")]
-
-
-def example(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example; what it registers is gone again after the test."""
-    for registry in (MODELS, TASKS):
-        for key in ("shy", "generous", "number"):
-            monkeypatch.setitem(registry, key, next(iter(registry.values())))
-            monkeypatch.delitem(registry, key)
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_example_is_tried_here():
@@ -67,10 +50,10 @@ def test_an_example_prints_that_words_were_as_foretold(name, monkeypatch, capsys
 
 
 @pytest.mark.slow
-def test_a_new_attention_trains_on_real_ranks(monkeypatch):
+def test_a_new_attention_trains_on_real_ranks(mpi_ranks, monkeypatch):
     shy = example("shy_attention", monkeypatch)
     alone = run_ranks(shy.train, 1, "threads", "1d", 3)[0][0]
-    for losses, foretold in run_ranks(shy.train, 4, "mpi", "2d", 3):
+    for losses, foretold in mpi_ranks(shy.train, 4, "2d", 3):
         assert losses == pytest.approx(alone, rel=1e-9)
         assert foretold
 
@@ -80,7 +63,7 @@ def test_a_new_attention_trains_on_real_ranks(monkeypatch):
     [
         ("shy_attention", ["--model", "shy", "--sharpness", "4"]),
         ("generous_mean", ["--model", "generous"]),
-        ("new_task", ["--task", "number"]),
+        ("new_task", ["--task", "number", "--margin", "0.01", "--train-share", "0.5"]),
     ],
 )
 def test_a_script_gives_what_it_adds_to_the_command_line(name, options, monkeypatch, capsys):
@@ -93,6 +76,48 @@ def test_a_script_gives_what_it_adds_to_the_command_line(name, options, monkeypa
     assert rows.shape == ((97, 1) if name == "new_task" else (97,))
     assert len(np.unique(rows)) > 1
     assert "unknown" not in capsys.readouterr().err
+
+
+def test_a_task_of_a_script_brings_its_options(monkeypatch, capsys):
+    example("new_task", monkeypatch)
+    line = ["train", "sbm:nodes=97,features=8", "--epochs", "2", "--ranks", "1", "--hidden", "4"]
+    mistakes = {
+        ("--margin", "0.1"): "task node does not read margin, number does. Leave out --margin, or use --task",
+        ("--task", "number", "--hits", "3"): "task number does not read hits, link does.",
+        ("--task", "number", "--margin", "-1"): "margin must not be negative, as -1 is. Use 0 for none.",
+        ("--task", "number", "--margin", "much"): "number.margin must be a finite number, not 'much'.",
+    }
+    for words, message in mistakes.items():
+        assert main([*line, *words]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"weft: {message}")
+        assert err.count("\n") == 1
+    # It is read, it is written, and what was written repeats the run.
+    assert main([*line, "--task", "number", "--margin", "0.25", "--out", "a"]) == 0
+    assert "[number]\nmargin = 0.25\n" in Path("a/config.toml").read_text()
+    assert main(["train", "a/config.toml", "--out", "b"]) == 0
+    assert main(["train", "a/config.toml", "--margin", "0", "--out", "c"]) == 0
+    losses = [Path(f"{run}/metrics.jsonl").read_text().split('"loss": ')[1].split(",")[0] for run in "abc"]
+    assert losses[0] == losses[1] != losses[2]
+    assert main([*line, "--out", "d"]) == 0
+    assert "margin" not in Path("d/config.toml").read_text()
+
+
+def test_a_tasks_options_are_a_section_with_a_name_of_its_own(monkeypatch):
+    module = example("new_task", monkeypatch)
+    config = RunConfig()
+    config.number.margin = 0.5
+    assert config.tasks["number"].margin == 0.5
+    assert copy.deepcopy(config) == config != RunConfig()
+    with pytest.raises(NoSetting, match=r"unknown setting 'number.marign'. Did you mean 'number.margin'"):
+        config.number.marign = 0.1
+    monkeypatch.setitem(TASKS, "train", TASKS["number"])
+    with pytest.raises(UserError, match=r"task 'train' has options, and the name of a section. Rename it."):
+        RunConfig()
+    monkeypatch.delitem(TASKS, "train")
+    monkeypatch.setitem(TASKS, "other", TaskEntry(module.Numbers, module.check, options=dict))
+    with pytest.raises(UserError, match=r"the options of task 'other' are no weft.train.Section. Make them"):
+        RunConfig()
 
 
 def test_the_new_attention_infers_as_its_equation_says(monkeypatch):

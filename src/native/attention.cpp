@@ -24,146 +24,154 @@ void attend(Csr<V, I> a, Attention<V> at, const V* x, int64_t width, int64_t fir
   const bool channel = at.kind == Score::channel, wide = channel || at.kind == Score::dot;
   const bool shared = wide && at.column == x && at.inner * H == width;
   const int64_t key_width = at.inner * H, key_bytes = key_width * int64_t(sizeof(V));
-  const int64_t tile = wide ? tile_of<V>(width * int64_t(sizeof(V)) + (shared ? 0 : key_bytes)) : kLongest;
+  const int64_t tile = channel ? kPanel : wide ? tile_of<V>(width * int64_t(sizeof(V)) + (shared ? 0 : key_bytes)) : kLongest;
   const Heads<V> heads(H, tile);
-  const Channels<V> ch = channels_of(at, nullptr);
-  const int64_t numbers_of_z = channel ? tile * key_width : 0;
-  for_rows_with<V>(a.indptr, a.rows, width + key_width, 2 * heads.room + 2 * heads.period + 3 * H + numbers_of_z,
-                   threads, [&](int64_t i, V* scratch) {
-    V* score = scratch;
-    V* plain = score + heads.room;  // c, then keep p c
-    V* pattern = plain + heads.room;
-    V* running = pattern + heads.period;
-    V* grow = running + heads.period;
-    V* keep = grow + H;
-    V* mean = keep + H;  // Σ p c
-    V* z = mean + H;
-    V* out_slope = slope ? slope + i * width : nullptr;
-    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
-    V* out = y + i * width;
-    V* most = state ? state + i * 2 * H : nullptr;
-    V* sum = most ? most + H : nullptr;
-    if (begin && at.softmax)
-      for (int64_t h = 0; h < H; ++h) most[h] = -INFINITY, sum[h] = 0;
-    if (begin && count == 0)
-      for (int64_t c = 0; c < width; ++c) out[c] = 0;
-    if (slope && count == 0)
-      for (int64_t c = 0; c < width; ++c) out_slope[c] = 0;
-    for (int64_t h = 0; h < H; ++h) mean[h] = 0;
-    for (int64_t t = 0; t < count; t += tile) {
-      const int64_t n = count - t < tile ? count - t : tile, numbers = heads.padded(n);
-      const I* columns = a.indices + from + t;
-      const bool fresh = begin && t == 0;
-      if (at.kind == Score::given) {
-        for (int64_t e = 0; e < n; ++e) {
-          const int64_t arc = at.permutation ? at.permutation[from + t + e] : from + t + e;
-          copy_head(score + e * H, at.given + arc * H, H);
+  const Channels<V> ch = {at.row, at.column, at.features, at.weight, at.feature_width, nullptr};
+  const ScorePanels<V, I> panels(a, ch, at.mix, at.slope, channel ? key_width : 0, 0, at.inner > 0 ? at.inner : 1, H);
+  const int64_t numbers_of_panels = channel ? kPanel * H + panels.numbers() : 0;
+  for_chunks_with<V>(a.indptr, a.rows, width + key_width,
+                     2 * heads.room + 2 * heads.period + 3 * H + numbers_of_panels, threads,
+                     [&](int64_t first_row, int64_t last_row, V* scratch) {
+    int64_t known_from = 0, known = 0;  // channel: the arcs whose scores stand in `coming`
+    for (int64_t i = first_row; i < last_row; ++i) {
+      V* score = scratch;
+      V* plain = score + heads.room;  // c, then keep p c
+      V* pattern = plain + heads.room;
+      V* running = pattern + heads.period;
+      V* grow = running + heads.period;
+      V* keep = grow + H;
+      V* mean = keep + H;  // Σ p c
+      V* coming = mean + H;
+      V* out_slope = slope ? slope + i * width : nullptr;
+      const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
+      V* out = y + i * width;
+      V* most = state ? state + i * 2 * H : nullptr;
+      V* sum = most ? most + H : nullptr;
+      if (begin && at.softmax)
+        for (int64_t h = 0; h < H; ++h) most[h] = -INFINITY, sum[h] = 0;
+      if (begin && count == 0)
+        for (int64_t c = 0; c < width; ++c) out[c] = 0;
+      if (slope && count == 0)
+        for (int64_t c = 0; c < width; ++c) out_slope[c] = 0;
+      for (int64_t h = 0; h < H; ++h) mean[h] = 0;
+      for (int64_t t = 0, n; t < count; t += n) {
+        n = count - t < tile ? count - t : tile;
+        if (channel) {
+          if (from + t >= known) {
+            const int64_t left = a.indptr[last_row] - from - t;
+            known_from = from + t, known = known_from + (left < kPanel ? left : kPanel);
+            panels.of(i, known_from, known - known_from, coming, coming + kPanel * H, at.signs);
+          }
+          if (from + t + n > known) n = known - from - t;
         }
-      } else if (at.kind == Score::additive) {
-        for (int64_t e = 0; e < n; ++e) copy_head(score + e * H, at.column + int64_t(columns[e]) * H, H);
-        add_bias(at, from + t, nullptr, n, score);
-        heads.lay(pattern, at.row + i * at.row_stride);
-        heads.each(numbers, [&](int64_t k, int64_t q) {
-          store(score + k, leaky(load<Vec<V>>(score + k) + load<Vec<V>>(pattern + q), at.slope));
-        });
-      } else if (channel) {
-        fill_tile(features_of(ch, from + t), ch.inner, at.weight, at.row + i * at.row_stride, at.column, columns, n,
-                  arcs - from - t, key_width, z);
-        Dots<V> into(score);
-        for (int64_t e = 0; e < n; ++e)
-          for (int64_t h = 0; h < H; ++h)
-            into.add(mixed(z + e * key_width + h * at.inner, at.mix + h * at.inner, at.slope, at.inner));
-        into.flush();
-        add_bias(at, from + t, nullptr, n, score);
-      } else {
-        const V* query = at.row + i * at.row_stride;
-        Dots<V> into(score);
-        for (int64_t e = 0; e < n; ++e) {
-          if (from + t + e + kAhead < arcs)
-            prefetch(at.column + int64_t(columns[e + kAhead]) * key_width, key_bytes);
-          const V* key = at.column + int64_t(columns[e]) * key_width;
-          for (int64_t h = 0; h < H; ++h) into.add(products(query + h * at.inner, key + h * at.inner, at.inner));
-        }
-        into.flush();
-        if (at.gain)
-          for (int64_t e = 0; e < n; ++e)
-            for (int64_t h = 0; h < H; ++h) score[e * H + h] *= at.gain[int64_t(columns[e]) * H + h];
-        if (slope) {
-          for (int64_t k = n * H; k < numbers; ++k) score[k] = 0;
-          std::memcpy(plain, score, size_t(numbers) * sizeof(V));
-        }
-        if (at.row_gain) {
-          heads.lay(pattern, at.row_gain + i * H);
+        const int64_t numbers = heads.padded(n);
+        const I* columns = a.indices + from + t;
+        const bool fresh = begin && t == 0;
+        if (at.kind == Score::given) {
+          for (int64_t e = 0; e < n; ++e) {
+            const int64_t arc = at.permutation ? at.permutation[from + t + e] : from + t + e;
+            copy_head(score + e * H, at.given + arc * H, H);
+          }
+        } else if (at.kind == Score::additive) {
+          for (int64_t e = 0; e < n; ++e) copy_head(score + e * H, at.column + int64_t(columns[e]) * H, H);
+          add_bias(at, from + t, nullptr, n, score);
+          heads.lay(pattern, at.row + i * at.row_stride);
           heads.each(numbers, [&](int64_t k, int64_t q) {
-            store(score + k, load<Vec<V>>(score + k) * load<Vec<V>>(pattern + q));
+            store(score + k, leaky(load<Vec<V>>(score + k) + load<Vec<V>>(pattern + q), at.slope));
           });
+        } else if (channel) {
+          std::memcpy(score, coming + (from + t - known_from) * H, size_t(n * H) * sizeof(V));
+          add_bias(at, from + t, nullptr, n, score);
+        } else {
+          const V* query = at.row + i * at.row_stride;
+          Dots<V> into(score);
+          for (int64_t e = 0; e < n; ++e) {
+            if (from + t + e + kAhead < arcs)
+              prefetch(at.column + int64_t(columns[e + kAhead]) * key_width, key_bytes);
+            const V* key = at.column + int64_t(columns[e]) * key_width;
+            for (int64_t h = 0; h < H; ++h) into.add(products(query + h * at.inner, key + h * at.inner, at.inner));
+          }
+          into.flush();
+          if (at.gain)
+            for (int64_t e = 0; e < n; ++e)
+              for (int64_t h = 0; h < H; ++h) score[e * H + h] *= at.gain[int64_t(columns[e]) * H + h];
+          if (slope) {
+            for (int64_t k = n * H; k < numbers; ++k) score[k] = 0;
+            std::memcpy(plain, score, size_t(numbers) * sizeof(V));
+          }
+          if (at.row_gain) {
+            heads.lay(pattern, at.row_gain + i * H);
+            heads.each(numbers, [&](int64_t k, int64_t q) {
+              store(score + k, load<Vec<V>>(score + k) * load<Vec<V>>(pattern + q));
+            });
+          }
+          add_bias(at, from + t, nullptr, n, score);
         }
-        add_bias(at, from + t, nullptr, n, score);
-      }
-      if (at.raw) std::memcpy(at.raw + (from + t) * H, score, size_t(n * H) * sizeof(V));
-      if (at.softmax) {
-        for (int64_t k = n * H; k < numbers; ++k) score[k] = -INFINITY;
-        heads.lay(running, most);
-        heads.each(numbers, [&](int64_t k, int64_t q) {
-          const Vec<V> s = load<Vec<V>>(score + k), r = load<Vec<V>>(running + q);
-          store(running + q, s > r ? s : r);
-        });
-        for (int64_t h = 0; h < H; ++h) grow[h] = running[h];
-        for (int64_t k = H; k < heads.period; k += H)
-          for (int64_t h = 0; h < H; ++h) grow[h] = running[k + h] > grow[h] ? running[k + h] : grow[h];
-        // Where all scores so far are -inf, they count nothing: -inf - 0 is well defined, -inf - -inf is not.
-        for (int64_t h = 0; h < H; ++h) keep[h] = grow[h] == V(-INFINITY) ? V(0) : grow[h];
-        heads.lay(pattern, keep);
-        heads.fill(running, V(0));
-        heads.each(numbers, [&](int64_t k, int64_t q) {
-          const Vec<V> p = exponential<V>(load<Vec<V>>(score + k) - load<Vec<V>>(pattern + q));
-          store(score + k, p);
-          store(running + q, load<Vec<V>>(running + q) + p);
-        });
-        bool grew = false;
-        for (int64_t h = 0; h < H; ++h) {
-          const V factor = fresh ? V(0) : most[h] == grow[h] ? V(1) : std::exp(most[h] - grow[h]);
-          grew |= factor != V(1);
-          most[h] = grow[h];
-          sum[h] *= factor;
-          mean[h] *= factor;
-          grow[h] = factor;
-        }
-        heads.add_up(running, sum);
-        if (grew && !fresh)
-          for (const Segment& s : segments)
-            for (int64_t c = s.begin; c < s.end; ++c) {
-              out[c] *= grow[s.head];
-              if (slope) out_slope[c] *= grow[s.head];
-            }
-        if (slope) {
+        if (at.raw) std::memcpy(at.raw + (from + t) * H, score, size_t(n * H) * sizeof(V));
+        if (at.softmax) {
+          for (int64_t k = n * H; k < numbers; ++k) score[k] = -INFINITY;
+          heads.lay(running, most);
+          heads.each(numbers, [&](int64_t k, int64_t q) {
+            const Vec<V> s = load<Vec<V>>(score + k), r = load<Vec<V>>(running + q);
+            store(running + q, s > r ? s : r);
+          });
+          for (int64_t h = 0; h < H; ++h) grow[h] = running[h];
+          for (int64_t k = H; k < heads.period; k += H)
+            for (int64_t h = 0; h < H; ++h) grow[h] = running[k + h] > grow[h] ? running[k + h] : grow[h];
+          // Where all scores so far are -inf, they count nothing: -inf - 0 is well defined, -inf - -inf is not.
+          for (int64_t h = 0; h < H; ++h) keep[h] = grow[h] == V(-INFINITY) ? V(0) : grow[h];
+          heads.lay(pattern, keep);
           heads.fill(running, V(0));
           heads.each(numbers, [&](int64_t k, int64_t q) {
-            const Vec<V> part = load<Vec<V>>(score + k) * load<Vec<V>>(plain + k);
-            store(plain + k, part);
-            store(running + q, load<Vec<V>>(running + q) + part);
+            const Vec<V> p = exponential<V>(load<Vec<V>>(score + k) - load<Vec<V>>(pattern + q));
+            store(score + k, p);
+            store(running + q, load<Vec<V>>(running + q) + p);
           });
-          heads.add_up(running, mean);
-        }
-      }
-      if (at.threshold)
-        for (int64_t e = 0; e < n; ++e) {
-          keep_factors(at, i, int64_t(columns[e]), keep);
+          bool grew = false;
           for (int64_t h = 0; h < H; ++h) {
-            score[e * H + h] *= keep[h];
-            if (slope) plain[e * H + h] *= keep[h];
+            const V factor = fresh ? V(0) : most[h] == grow[h] ? V(1) : std::exp(most[h] - grow[h]);
+            grew |= factor != V(1);
+            most[h] = grow[h];
+            sum[h] *= factor;
+            mean[h] *= factor;
+            grow[h] = factor;
+          }
+          heads.add_up(running, sum);
+          if (grew && !fresh)
+            for (const Segment& s : segments)
+              for (int64_t c = s.begin; c < s.end; ++c) {
+                out[c] *= grow[s.head];
+                if (slope) out_slope[c] *= grow[s.head];
+              }
+          if (slope) {
+            heads.fill(running, V(0));
+            heads.each(numbers, [&](int64_t k, int64_t q) {
+              const Vec<V> part = load<Vec<V>>(score + k) * load<Vec<V>>(plain + k);
+              store(plain + k, part);
+              store(running + q, load<Vec<V>>(running + q) + part);
+            });
+            heads.add_up(running, mean);
           }
         }
-      add_rows_of(segments, columns, score, H, n, arcs - from - t, x, width, out, fresh, shared);
-      if (slope) add_rows_of(segments, columns, plain, H, n, arcs - from - t, x, width, out_slope, fresh, true);
-    }
-    if (finish && at.softmax) {
-      for (int64_t h = 0; h < H; ++h) grow[h] = sum[h] != V(0) ? V(1) / sum[h] : V(0);
-      for (const Segment& s : segments)
-        for (int64_t c = s.begin; c < s.end; ++c) {
-          out[c] *= grow[s.head];
-          if (slope) out_slope[c] = grow[s.head] * (out_slope[c] - mean[s.head] * out[c]);
-        }
+        if (at.threshold)
+          for (int64_t e = 0; e < n; ++e) {
+            keep_factors(at, i, int64_t(columns[e]), keep);
+            for (int64_t h = 0; h < H; ++h) {
+              score[e * H + h] *= keep[h];
+              if (slope) plain[e * H + h] *= keep[h];
+            }
+          }
+        add_rows_of(segments, columns, score, H, n, arcs - from - t, x, width, out, fresh, shared);
+        if (slope) add_rows_of(segments, columns, plain, H, n, arcs - from - t, x, width, out_slope, fresh, true);
+      }
+      if (finish && at.softmax) {
+        for (int64_t h = 0; h < H; ++h) grow[h] = sum[h] != V(0) ? V(1) / sum[h] : V(0);
+        for (const Segment& s : segments)
+          for (int64_t c = s.begin; c < s.end; ++c) {
+            out[c] *= grow[s.head];
+            if (slope) out_slope[c] = grow[s.head] * (out_slope[c] - mean[s.head] * out[c]);
+          }
+      }
     }
   });
 }
@@ -172,18 +180,16 @@ template <class V, class I>
 void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width, int64_t dim,
                      V* dx, V* dcolumn, V* dgain, V* dscore, int threads) {
   const int64_t H = at.heads, arcs = t.rows ? t.indptr[t.rows] : 0;
-  const bool channel = at.kind == Score::channel, dots = at.kind == Score::dot, wide = channel || dots;
-  const int64_t key_width = at.inner * H;
+  const bool dots = at.kind == Score::dot, additive = at.kind == Score::additive;  // or given
+  const int64_t key_width = dots ? at.inner * H : 0;
   const Segments segments(width, 0, dim, kLanes<V>);
-  const Segments key_segments(wide ? key_width : 0, 0, wide ? at.inner : 1, kLanes<V>);
-  const int64_t bytes = width * int64_t(sizeof(V)), row_bytes = (wide ? key_width : H) * int64_t(sizeof(V));
-  const int64_t tile = tile_of<V>(bytes + (wide ? row_bytes : 0));
-  const Channels<V> ch = channels_of(at, at.permutation);
-  const int64_t numbers_of_z = channel ? tile * (key_width + ch.inner) : 0;
+  const Segments key_segments(key_width, 0, dots ? at.inner : 1, kLanes<V>);
+  const int64_t bytes = width * int64_t(sizeof(V)), row_bytes = (dots ? key_width : H) * int64_t(sizeof(V));
+  const int64_t tile = tile_of<V>(bytes + (dots ? row_bytes : 0));
   const Heads<V> heads(H, tile);
   // dx and dcolumn may be one buffer, where the keys are the values: then both are added into it.
   const bool together = dcolumn == dx;
-  for_rows_with<V>(t.indptr, t.rows, 2 * (width + key_width), 7 * heads.room + 2 * heads.period + numbers_of_z, threads,
+  for_rows_with<V>(t.indptr, t.rows, 2 * (width + key_width), 7 * heads.room + 2 * heads.period, threads,
                    [&](int64_t j, V* scratch) {
     static thread_local std::array<Vec<V>, kLongest> part;
     V* p = scratch;             // the score, then exp(score - log Σ exp)
@@ -195,18 +201,16 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
     V* kept = keep + heads.room;
     V* pattern = kept + heads.room;
     V* running = pattern + heads.period;
-    V* z = running + heads.period;
-    V* room = z + tile * key_width;
     const V* gain = at.gain ? at.gain + j * H : nullptr;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from;
     const V* xj = x + j * width;
     V* out = dx + j * width;
-    V* out_column = dcolumn + j * (wide ? key_width : H);
+    V* out_column = dcolumn + j * (dots ? key_width : H);
     if (count == 0)
       for (int64_t c = 0; c < width; ++c) out[c] = 0;
-    if (!wide)
+    if (additive)
       for (int64_t h = 0; h < H; ++h) out_column[h] = 0;
-    else if ((count == 0 || channel) && !together)
+    else if (dots && count == 0 && !together)
       for (int64_t c = 0; c < key_width; ++c) out_column[c] = 0;
     if (gain)
       for (int64_t h = 0; h < H; ++h) dgain[j * H + h] = 0;
@@ -215,18 +219,19 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
       const I* rows = t.indices + from + begin;
       const int64_t* arc = at.permutation + from + begin;
       const int64_t reach = arcs - from - begin;
-      // dots: the weights need the products with the keys first; additive: g is read once, further down.
+      // dots: the weights need the products with the keys first; else g is read once, further down.
       Dots<V> into(d);
       for (int64_t e = 0; e < n; ++e) {
         const int64_t i = rows[e];
         if (e + kAhead < reach) {
           const int64_t next = rows[e + kAhead];
           prefetch(stat + next * 2 * H, 1);
-          prefetch(at.row + next * at.row_stride, row_bytes);
+          if (at.row) prefetch(at.row + next * at.row_stride, row_bytes);
+          if (at.given) prefetch(at.given + arc[e + kAhead] * H, 1);
           __builtin_prefetch(dscore + arc[e + kAhead] * H, 1);
-          if (wide) prefetch(g + next * width, bytes);
+          if (dots) prefetch(g + next * width, bytes);
         }
-        if (wide)
+        if (dots)
           for (const Segment& s : segments)
             into.add(products(g + i * width + s.begin, xj + s.begin, s.end - s.begin));
         if (at.softmax) {
@@ -249,15 +254,8 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
           store(p + k, load<Vec<V>>(sum + k) * load<Vec<V>>(pattern + q));
         });
         add_bias(at, from + begin, at.permutation, n, p);
-      } else if (channel) {
-        const V* f = features_tile(ch, from + begin, n, reach, room);
-        fill_tile(f, ch.inner, at.weight, at.column + j * key_width, at.row, rows, n, reach, key_width, z);
-        Dots<V> into_p(p);
-        for (int64_t e = 0; e < n; ++e)
-          for (int64_t h = 0; h < H; ++h)
-            into_p.add(mixed(z + e * key_width + h * at.inner, at.mix + h * at.inner, at.slope, at.inner));
-        into_p.flush();
-        add_bias(at, from + begin, at.permutation, n, p);
+      } else if (!additive) {
+        for (int64_t e = 0; e < n; ++e) copy_head(p + e * H, at.given + arc[e] * H, H);
       } else {
         for (int64_t e = 0; e < n; ++e) copy_head(sum + e * H, at.row + int64_t(rows[e]) * at.row_stride, H);
         add_bias(at, from + begin, at.permutation, n, sum);
@@ -282,7 +280,7 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         for (int64_t k = 0; k < used; ++k) kept[k] = p[k] * keep[k];
         weight = kept;
       }
-      if (!wide)
+      if (!dots)
         add_and_dot_rows(segments, rows, weight, H, n, reach, g, width, xj, part.data(), d, out, begin == 0);
       if (at.extra)
         for (int64_t e = 0; e < n; ++e)
@@ -296,7 +294,7 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         });
       }
       for (int64_t k = used; k < numbers; ++k) d[k] = sum[k] = 0;
-      if (!wide || gain) {
+      if (additive || gain) {
         heads.fill(running, V(0));
         heads.each(numbers, [&](int64_t k, int64_t q) {
           Vec<V> ds = load<Vec<V>>(d + k);
@@ -310,14 +308,11 @@ void attend_backward(Csr<V, I> t, Attention<V> at, const V* stat, const V* g, co
         heads.add_up(running, dots ? dgain + j * H : out_column);
       }
       for (int64_t e = 0; e < n; ++e) copy_head(dscore + arc[e] * H, d + e * H, H);
-      if (wide) add_rows_of(segments, rows, weight, H, n, reach, g, width, out, begin == 0, true);
-      if (channel) {
-        mixed_backward(key_segments, d, H, at.mix, at.slope, n, key_width, z);
-        add_tile(z, n, key_width, out_column);
-      }
-      if (dots)
+      if (dots) {
+        add_rows_of(segments, rows, weight, H, n, reach, g, width, out, begin == 0, true);
         add_rows_of(key_segments, rows, d, H, n, reach, at.row, at.row_stride, out_column, begin == 0 && !together,
                     true);
+      }
     }
   });
 }

@@ -268,16 +268,21 @@ inline void copy_head(V* to, const V* from, int64_t heads) {
     for (int64_t h = 0; h < heads; ++h) to[h] = from[h];
 }
 
-// Like for_rows, with memory for `numbers` numbers of its own for every thread.
+// Like for_chunks, with memory for `numbers` numbers of its own for every thread.
 template <class V, class F>
-inline void for_rows_with(const int64_t* indptr, int64_t rows, int64_t width, int64_t numbers, int threads, F&& row) {
-  const RowChunks chunks(indptr, rows, width);
-  parallel_for(chunks.chunks, threads, [&](int64_t chunk) {
+inline void for_chunks_with(const int64_t* indptr, int64_t rows, int64_t width, int64_t numbers, int threads, F&& body) {
+  for_chunks(indptr, rows, width, threads, [&](int64_t begin, int64_t end) {
     static thread_local std::vector<V> memory;
     if (int64_t(memory.size()) < numbers) memory.resize(size_t(numbers));
-    V* const scratch = memory.data();
-    const int64_t end = chunks.begin(chunk + 1);
-    for (int64_t i = chunks.begin(chunk); i < end; ++i) row(i, scratch);
+    body(begin, end, memory.data());
+  });
+}
+
+// The same, row by row.
+template <class V, class F>
+inline void for_rows_with(const int64_t* indptr, int64_t rows, int64_t width, int64_t numbers, int threads, F&& row) {
+  for_chunks_with<V>(indptr, rows, width, numbers, threads, [&](int64_t begin, int64_t end, V* scratch) {
+    for (int64_t i = begin; i < end; ++i) row(i, scratch);
   });
 }
 

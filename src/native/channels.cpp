@@ -5,7 +5,10 @@
 //   stats   Σ_e z, Σ_e z², max_e z, min_e z, and who was the largest and the smallest
 //   score   s[e,h] = Σ over the columns of head h of mix[c] leaky(z[c])          per arc, not summed
 //
-// A gradient walks over A (then `fixed` is the row side) or over its transpose (the column side).
+// A gradient walks over A (then `fixed` is the row side) or over its transpose (the column side). Those of relu and score
+// need of z its signs alone: no product with W is made in them.
+#include <algorithm>
+
 #include "channels.h"
 
 namespace weft {
@@ -29,12 +32,7 @@ inline V sigmoid(V z) {
   return V(1) / (V(1) + std::exp(-z));
 }
 
-template <class V>
-inline Vec<V> above(Vec<V> z) {
-  return z > V(0) ? z : Vec<V>{};
-}
-
-// body(index of the row, arcs from, count, scratch) for every row, in groups: `partial(g)` is the group's own memory.
+// body(first row, end, scratch, own) for groups of rows: `own` is the group's own memory, added to total in their order.
 template <class V, class I, class F>
 inline void for_groups(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own, V* total, int threads, F&& body) {
   RowChunks chunks(m.indptr, m.rows, width);
@@ -43,11 +41,19 @@ inline void for_groups(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own,
   parallel_for(chunks.chunks, threads, [&](int64_t group) {
     static thread_local std::vector<V> memory;
     if (int64_t(memory.size()) < numbers) memory.resize(size_t(numbers));
-    const int64_t end = chunks.begin(group + 1);
-    for (int64_t i = chunks.begin(group); i < end; ++i) body(i, memory.data(), partial.data() + own * group);
+    const int64_t begin = chunks.begin(group), end = chunks.begin(group + 1);
+    if (begin < end) body(begin, end, memory.data(), partial.data() + own * group);
   });
   for (int64_t g = 0; g < chunks.chunks; ++g)
     for (int64_t k = 0; k < own; ++k) total[k] += partial[size_t(own * g + k)];
+}
+
+// body(row, scratch, own) for every row.
+template <class V, class I, class F>
+inline void for_group_rows(Csr<V, I> m, int64_t width, int64_t numbers, int64_t own, V* total, int threads, F&& body) {
+  for_groups<V, I>(m, width, numbers, own, total, threads, [&](int64_t i, int64_t end, V* scratch, V* partial) {
+    for (; i < end; ++i) body(i, scratch, partial);
+  });
 }
 
 template <class V>
@@ -63,85 +69,192 @@ inline void gate_row(const V* z, const V* v, int64_t n, int64_t width, V* out) {
     for (int64_t e = 0; e < n; ++e) out[c] += sigmoid(z[e * width + c]) * v[e * width + c];
 }
 
+}  // namespace
+
+template <class V, class I>
+int64_t sign_bytes(int64_t width, int64_t first, int64_t dim) {
+  return sign_stride<V>(Strips(width, first, dim, kLanes<V>).vectors());
+}
+
+template <class V, class I>
+void channel_scores(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
+                    int64_t heads, Signs signs, V* out, int threads) {
+  const ScorePanels<V, I> panels(a, ch, mix, slope, width, first, dim, heads);
+  for_groups<V, I>(a, width, panels.numbers(), 0, nullptr, threads, [&](int64_t i, int64_t end, V* parts, V*) {
+    const int64_t last = a.indptr[end];
+    for (int64_t from = a.indptr[i]; from < last; from += kPanel) {
+      while (a.indptr[i + 1] <= from) ++i;
+      panels.of(i, from, last - from < kPanel ? last - from : kPanel, out ? out + from * heads : nullptr, parts, signs);
+    }
+  });
+}
+
+namespace {
+
+// What the arcs of a tile bring to D: a number for each head (scores), or a row (sums of rectified rows).
 template <class V>
-inline void relu_row(const V* z, int64_t n, int64_t width, V* out) {
+struct Brought {
+  const uint8_t* signs[kPanel];
+  const V* rows[kPanel];
+  const V* ahead[kPanel];  // rows that a later tile reads, or null
+  V* numbers;              // [kPanel, heads]
+};
+
+// D in R strips from v on, those of one word: what n arcs bring where z > 0, elsewhere `slope` times that. Summed up in
+// `sum`, and written to tile [n, padded] where that is not null.
+template <class V, int R, bool Rows>
+inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n, int64_t v, V* sum,
+                          V* tile) {
   constexpr int L = kLanes<V>;
-  int64_t c = 0;
-  for (; c + L <= width; c += L) {
-    Vec<V> sum = load<Vec<V>>(out + c);
-    for (int64_t e = 0; e < n; ++e) sum += above<V>(load<Vec<V>>(z + e * width + c));
-    store(out + c, sum);
+  const int64_t word = v / kStripsPerWord<V> * int64_t(sizeof(V)), padded = strips.padded(), column = strips[v].column;
+  int64_t head[R];
+  Vec<V> total[R];
+  for (int r = 0; r < R; ++r) head[r] = strips[v + r].head, total[r] = load<Vec<V>>(sum + (v + r) * L);
+  for (int64_t e = 0; e < n; ++e) {
+    const MaskLane<V> bits = load<MaskLane<V>>(in.signs[e] + word);
+    if (Rows && in.ahead[e]) prefetch(in.ahead[e] + column, R * kVectorBytes);
+    for (int r = 0; r < R; ++r) {
+      const Vec<V> d = Rows ? load_strip<V, false>(strips, in.rows[e], v + r) : Vec<V>{} + in.numbers[e * heads + head[r]];
+      const Vec<V> now = top_bits<V>(bits, r) < 0 ? d : Rows ? Vec<V>{} : d * slope;
+      total[r] += now;
+      if (tile) store(tile + e * padded + (v + r) * L, now);
+    }
   }
-  for (; c < width; ++c)
-    for (int64_t e = 0; e < n; ++e) out[c] += z[e * width + c] > V(0) ? z[e * width + c] : V(0);
+  for (int r = 0; r < R; ++r) store(sum + (v + r) * L, total[r]);
+}
+
+template <class V, bool Rows, int R = kStripsPerWord<V>>
+inline void signed_word(int64_t count, const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n,
+                        int64_t v, V* sum, V* tile) {
+  if (count == R) signed_strips<V, R, Rows>(strips, in, heads, slope, n, v, sum, tile);
+  else if constexpr (R > 1) signed_word<V, Rows, R - 1>(count, strips, in, heads, slope, n, v, sum, tile);
+}
+
+// Walks over rows of A, or over its transpose and there over the arcs of A's rows begin … end - 1, and makes D of arcs
+// whose signs are known; what an arc brings is ds [arcs, heads] (Rows: the row of g that the arc leads into).
+//   row_done(r, Σ_e D[e], own)    own: the group's memory; there fᵀ D comes first, where `weights`
+template <bool Rows, class V, class I, class F>
+inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips, int64_t begin, int64_t end, Signs signs,
+                        const V* brought, int64_t heads, V slope, int64_t width, bool weights, int64_t more, V* total,
+                        int threads, F&& row_done) {
+  constexpr int64_t kAway = 24;  // arcs between the prefetch of small things and their use
+  const int64_t padded = strips.padded(), stride = sign_stride<V>(strips.vectors()), arcs = m.rows ? m.indptr[m.rows] : 0;
+  const int64_t own = (weights ? ch.inner * padded : 0) + more;
+  const int64_t numbers = padded + kPanel * heads + (weights ? kPanel * padded : 0);
+  for_groups<V, I>(m, width, numbers, own, total, threads, [&](int64_t r, int64_t stop, V* scratch, V* partial) {
+    Brought<V> in;
+    V* sum = scratch;
+    in.numbers = sum + padded;
+    V* tile = weights ? in.numbers + kPanel * heads : nullptr;
+    int64_t held = 0, held_from = m.indptr[r];  // arcs of the tile that fᵀ D has not met yet
+    const auto flush = [&] {
+      if (held) add_outer(ch.features + held_from * ch.inner, ch.inner, held, padded, tile, partial);
+      held_from += held, held = 0;
+    };
+    for (; r < stop; ++r) {
+      int64_t from = m.indptr[r], to = m.indptr[r + 1];
+      if (ch.permutation) {
+        from = std::lower_bound(m.indices + from, m.indices + to, I(begin)) - m.indices;
+        to = std::lower_bound(m.indices + from, m.indices + to, I(end)) - m.indices;
+      }
+      for (int64_t k = 0; k < padded; ++k) sum[k] = 0;
+      for (int64_t e = from; e < to;) {
+        if (held == kPanel) flush();
+        const int64_t room = kPanel - held, n = to - e < room ? to - e : room;
+        for (int64_t k = 0; k < n; ++k) {
+          const int64_t arc = ch.permutation ? ch.permutation[e + k] : e + k;
+          in.signs[k] = signs.at + (arc - signs.begin) * stride;
+          if (ch.permutation && e + k + kAway < arcs) {
+            const int64_t next = ch.permutation[e + k + kAway];
+            if (next >= signs.begin && next < signs.end) prefetch(signs.at + (next - signs.begin) * stride, stride);
+            if (!Rows) prefetch(brought + next * heads, 1);
+          }
+          if constexpr (Rows) {
+            in.rows[k] = brought + (ch.permutation ? int64_t(m.indices[e + k]) : r) * width;
+            in.ahead[k] = ch.permutation && e + k + kPanel < arcs ? brought + int64_t(m.indices[e + k + kPanel]) * width
+                                                                 : nullptr;
+          } else {
+            copy_head(in.numbers + k * heads, brought + arc * heads, heads);
+          }
+        }
+        for (int64_t v = 0; v < strips.vectors(); v += kStripsPerWord<V>) {
+          const int64_t left = strips.vectors() - v, count = left < kStripsPerWord<V> ? left : kStripsPerWord<V>;
+          signed_word<V, Rows>(count, strips, in, heads, slope, n, v, sum, tile ? tile + held * padded : nullptr);
+        }
+        if (tile) held += n;
+        e += n;
+      }
+      row_done(r, sum, partial);
+    }
+    flush();
+  });
 }
 
 }  // namespace
 
 template <class V, class I>
-void channel_scores(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
-                    int64_t heads, V* out, int threads) {
-  const Segments segments(width, first, dim, kLanes<V>);
-  const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
-  for_groups<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
-    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
-    const V* fixed = ch.row ? ch.row + i * width : nullptr;
-    for (int64_t t = 0; t < count; t += tile) {
-      const int64_t n = count - t < tile ? count - t : tile;
-      fill_tile(features_of(ch, from + t), ch.inner, ch.weight, fixed, ch.column, a.indices + from + t, n, arcs - from - t,
-                width, z);
-      for (int64_t e = 0; e < n; ++e) {
-        V* s = out + (from + t + e) * heads;
-        for (int64_t h = 0; h < heads; ++h) s[h] = 0;
-        for (const Segment& at : segments)
-          s[at.head] = total<V>(mixed(z + e * width + at.begin, mix + at.begin, slope, at.end - at.begin));
+void channel_scores_backward(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* ds,
+                             const V* mix, V slope, int64_t width, int64_t first, int64_t dim, int64_t heads, V* side,
+                             bool add, V* dweight, V* dmix, int threads) {
+  constexpr int L = kLanes<V>;
+  const Strips strips(width, first, dim, L);
+  const int64_t padded = strips.padded(), inner = dweight ? ch.inner : 0, weights = inner * padded;
+  const V* near = ch.permutation ? ch.column : ch.row;
+  std::vector<V> sums(size_t(weights + padded), V(0));
+  signed_walk<false>(m, ch, strips, begin, end, signs, ds, heads, slope, width, inner > 0, padded, sums.data(), threads,
+                     [&](int64_t r, const V* sum, V* own) {
+    V* out = side + r * width;
+    for (int64_t v = 0; v < strips.vectors(); ++v) {
+      const Strip& s = strips[v];
+      for (int64_t l = 0; l < s.count; ++l) {
+        const int64_t c = s.column + l;
+        out[c] = add ? out[c] + mix[c] * sum[v * L + l] : mix[c] * sum[v * L + l];
+        if (near) own[weights + v * L + l] += near[r * width + c] * sum[v * L + l];
       }
     }
   });
-}
-
-template <class V, class I>
-void channel_scores_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V* ds, const V* mix, V slope,
-                             int64_t width, int64_t first, int64_t dim, int64_t heads, V* dfixed, V* dweight, V* dmix,
-                             int threads) {
-  const Segments segments(width, first, dim, kLanes<V>);
-  const int64_t tile = channel_tile<V>(width), arcs = m.rows ? m.indptr[m.rows] : 0;
-  const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dmix ? width : 0);
-  std::vector<V> sums(size_t(own), V(0));
-  for_groups<V, I>(m, width, tile * (width + heads + ch.inner), own, sums.data(), threads,
-                   [&](int64_t i, V* z, V* partial) {
-    V* d = z + tile * width;
-    V* room = d + tile * heads;
-    const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
-    const V* near = transposed ? ch.column : ch.row;
-    const V* far = transposed ? ch.row : ch.column;
-    V* out = dfixed ? dfixed + i * width : nullptr;
-    if (out)
-      for (int64_t c = 0; c < width; ++c) out[c] = 0;
-    for (int64_t t = 0; t < count; t += tile) {
-      const int64_t n = count - t < tile ? count - t : tile;
-      const V* f = features_tile(ch, from + t, n, arcs - from - t, room);
-      fill_tile(f, ch.inner, ch.weight, near ? near + i * width : nullptr, far, m.indices + from + t, n, arcs - from - t,
-                width, z);
-      for (int64_t e = 0; e < n; ++e)
-        copy_head(d + e * heads, ds + (ch.permutation ? ch.permutation[from + t + e] : from + t + e) * heads, heads);
-      if (dmix) add_mix(segments, d, heads, slope, n, width, z, partial + weights);
-      mixed_backward(segments, d, heads, mix, slope, n, width, z);
-      if (out) add_tile(z, n, width, out);
-      if (weights) add_outer(f, ch.inner, n, width, z, partial);
+  for (int64_t v = 0; v < strips.vectors(); ++v)
+    for (int64_t l = 0; l < strips[v].count; ++l) {
+      const int64_t c = strips[v].column + l, k = v * L + l;
+      V total = sums[size_t(weights + k)];
+      for (int64_t t = 0; t < inner; ++t) {
+        const V found = sums[size_t(t * padded + k)];
+        dweight[t * width + c] += mix[c] * found;
+        total += ch.weight[t * width + c] * found;
+      }
+      dmix[c] += total;
     }
-  });
-  for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
-  if (dmix)
-    for (int64_t c = 0; c < width; ++c) dmix[c] += sums[size_t(weights + c)];
 }
 
 template <class V, class I>
-void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
-                 bool accumulate, int threads) {
+void channel_relu(Csr<V, I> a, Channels<V> ch, int64_t width, Signs signs, V* y, bool accumulate, int threads) {
+  const ReluRows<V, I> rows(a, ch, width);
+  for_group_rows<V, I>(a, width, 0, 0, nullptr, threads,
+                       [&](int64_t i, V*, V*) { rows.of(i, signs, y ? y + i * width : nullptr, accumulate); });
+}
+
+template <class V, class I>
+void channel_relu_backward(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* g, int64_t width,
+                           V* side, bool add, V* dweight, int threads) {
+  constexpr int L = kLanes<V>;
+  const Strips strips(width, 0, width > 0 ? width : 1, L);
+  const int64_t padded = strips.padded(), inner = dweight ? ch.inner : 0;
+  std::vector<V> sums(size_t(inner * padded), V(0));
+  signed_walk<true>(m, ch, strips, begin, end, signs, g, int64_t(0), V(0), width, inner > 0, 0, sums.data(), threads,
+                    [&](int64_t r, const V* sum, V*) {
+    V* out = side ? side + r * width : nullptr;
+    if (out)
+      for (int64_t c = 0; c < width; ++c) out[c] = add ? out[c] + sum[c] : sum[c];
+  });
+  for (int64_t t = 0; t < inner; ++t)
+    for (int64_t c = 0; c < width; ++c) dweight[t * width + c] += sums[size_t(t * padded + c)];
+}
+
+template <class V, class I>
+void channel_gate(Csr<V, I> a, Channels<V> ch, const V* x, const V* value_weight, int64_t width, V* y, bool accumulate,
+                  int threads) {
   const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
-  const bool gate = kind == 1;
-  for_groups<V, I>(a, width, 2 * tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+  for_group_rows<V, I>(a, width, 2 * tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
     V* v = z + tile * width;
     const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
     V* out = y + i * width;
@@ -153,27 +266,21 @@ void channel_sum(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* val
       const V* f = features_of(ch, from + t);
       fill_tile(f, ch.inner, ch.weight, ch.row ? ch.row + i * width : nullptr, ch.column, columns, n, arcs - from - t, width,
                 z);
-      if (gate) {
-        fill_tile(f, value_weight ? ch.inner : 0, value_weight, static_cast<const V*>(nullptr), x, columns, n,
-                  arcs - from - t, width, v);
-        gate_row(z, v, n, width, out);
-      } else {
-        relu_row(z, n, width, out);
-      }
+      fill_tile(f, value_weight ? ch.inner : 0, value_weight, static_cast<const V*>(nullptr), x, columns, n,
+                arcs - from - t, width, v);
+      gate_row(z, v, n, width, out);
     }
   });
 }
 
 template <class V, class I>
-void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
-                          const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
-                          int threads) {
+void channel_gate_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V* g, const V* x, const V* value_weight,
+                           int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight, int threads) {
   constexpr int L = kLanes<V>;
   const int64_t tile = channel_tile<V>(width), arcs = m.rows ? m.indptr[m.rows] : 0;
-  const bool gate = kind == 1;
   const int64_t weights = dweight ? ch.inner * width : 0, own = weights + (dvalue_weight ? ch.inner * width : 0);
   std::vector<V> sums(size_t(own), V(0));
-  for_groups<V, I>(m, width, tile * (2 * width + ch.inner), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
+  for_group_rows<V, I>(m, width, tile * (2 * width + ch.inner), own, sums.data(), threads, [&](int64_t i, V* z, V* partial) {
     V* v = z + tile * width;
     V* room = v + tile * width;
     const int64_t from = m.indptr[i], count = m.indptr[i + 1] - from;
@@ -190,9 +297,8 @@ void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed
       const I* index = m.indices + from + t;
       const V* f = features_tile(ch, from + t, n, reach, room);
       fill_tile(f, ch.inner, ch.weight, near ? near + i * width : nullptr, far, index, n, reach, width, z);
-      if (gate)
-        fill_tile(f, value_weight ? ch.inner : 0, value_weight, transposed ? x + i * width : nullptr,
-                  transposed ? nullptr : x, index, n, reach, width, v);
+      fill_tile(f, value_weight ? ch.inner : 0, value_weight, transposed ? x + i * width : nullptr,
+                transposed ? nullptr : x, index, n, reach, width, v);
       for (int64_t e = 0; e < n; ++e) {
         if (transposed && e + kAhead < reach) prefetch(g + int64_t(index[e + kAhead]) * width, width * int64_t(sizeof(V)));
         const V* dy = g + (transposed ? int64_t(index[e]) : i) * width;
@@ -201,22 +307,14 @@ void channel_sum_backward(Csr<V, I> m, Channels<V> ch, int kind, bool transposed
         int64_t c = 0;
         for (; c + L <= width; c += L) {
           const Vec<V> d = load<Vec<V>>(dy + c), t0 = load<Vec<V>>(ze + c);
-          if (gate) {
-            const Vec<V> s = sigmoid<V>(t0);
-            store(ze + c, s * (V(1) - s) * load<Vec<V>>(ve + c) * d);
-            store(ve + c, s * d);
-          } else {
-            store(ze + c, t0 > V(0) ? d : Vec<V>{});
-          }
+          const Vec<V> s = sigmoid<V>(t0);
+          store(ze + c, s * (V(1) - s) * load<Vec<V>>(ve + c) * d);
+          store(ve + c, s * d);
         }
         for (; c < width; ++c) {
-          if (gate) {
-            const V s = sigmoid(ze[c]);
-            ze[c] = s * (V(1) - s) * ve[c] * dy[c];
-            ve[c] = s * dy[c];
-          } else {
-            ze[c] = ze[c] > V(0) ? dy[c] : V(0);
-          }
+          const V s = sigmoid(ze[c]);
+          ze[c] = s * (V(1) - s) * ve[c] * dy[c];
+          ve[c] = s * dy[c];
         }
       }
       if (out) add_tile(z, n, width, out);
@@ -234,7 +332,7 @@ void channel_stats(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* square
                    I* arg_least, int threads) {
   constexpr int L = kLanes<V>;
   const int64_t tile = channel_tile<V>(width), arcs = a.rows ? a.indptr[a.rows] : 0;
-  for_groups<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
+  for_group_rows<V, I>(a, width, tile * width, 0, nullptr, threads, [&](int64_t i, V* z, V*) {
     const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from, at = i * width;
     for (int64_t c = at; c < at + width; ++c) sum[c] = squares[c] = most[c] = least[c] = 0, arg_most[c] = arg_least[c] = -1;
     for (int64_t t = 0; t < count; t += tile) {
@@ -284,7 +382,7 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
                             int threads) {
   const int64_t tile = channel_tile<V>(width), arcs = t.rows ? t.indptr[t.rows] : 0;
   const int64_t own = dweight ? ch.inner * width : 0;
-  for_groups<V, I>(t, width, tile * (width + ch.inner), own, dweight, threads, [&](int64_t j, V* z, V* partial) {
+  for_group_rows<V, I>(t, width, tile * (width + ch.inner), own, dweight, threads, [&](int64_t j, V* z, V* partial) {
     V* room = z + tile * width;
     const int64_t from = t.indptr[j], count = t.indptr[j + 1] - from, bytes = width * int64_t(sizeof(V));
     const I me = labels ? labels[j] : I(j);
@@ -314,12 +412,17 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
 }
 
 #define INSTANTIATE(V, I)                                                                                              \
-  template void channel_scores(Csr<V, I>, Channels<V>, const V*, V, int64_t, int64_t, int64_t, int64_t, V*, int);      \
-  template void channel_scores_backward(Csr<V, I>, Channels<V>, bool, const V*, const V*, V, int64_t, int64_t, int64_t, \
-                                        int64_t, V*, V*, V*, int);                                                     \
-  template void channel_sum(Csr<V, I>, Channels<V>, int, const V*, const V*, int64_t, V*, bool, int);                  \
-  template void channel_sum_backward(Csr<V, I>, Channels<V>, int, bool, const V*, const V*, const V*, int64_t, V*, V*, \
-                                     V*, V*, int);                                                                     \
+  template int64_t sign_bytes<V, I>(int64_t, int64_t, int64_t);                                                        \
+  template void channel_scores(Csr<V, I>, Channels<V>, const V*, V, int64_t, int64_t, int64_t, int64_t, Signs, V*,     \
+                               int);                                                                                   \
+  template void channel_scores_backward(Csr<V, I>, Channels<V>, int64_t, int64_t, Signs, const V*, const V*, V,        \
+                                        int64_t, int64_t, int64_t, int64_t, V*, bool, V*, V*, int);                    \
+  template void channel_relu(Csr<V, I>, Channels<V>, int64_t, Signs, V*, bool, int);                                   \
+  template void channel_relu_backward(Csr<V, I>, Channels<V>, int64_t, int64_t, Signs, const V*, int64_t, V*, bool,    \
+                                      V*, int);                                                                        \
+  template void channel_gate(Csr<V, I>, Channels<V>, const V*, const V*, int64_t, V*, bool, int);                      \
+  template void channel_gate_backward(Csr<V, I>, Channels<V>, bool, const V*, const V*, const V*, int64_t, V*, V*, V*, \
+                                      V*, int);                                                                        \
   template void channel_stats(Csr<V, I>, Channels<V>, int64_t, V*, V*, V*, V*, I*, I*, int);                           \
   template void channel_stats_backward(Csr<V, I>, Channels<V>, const I*, const V*, const V*, const V*, const V*,       \
                                        const I*, const I*, int64_t, V*, V*, int);

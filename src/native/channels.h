@@ -4,7 +4,10 @@
 //
 // f W is never stored for all arcs: a tile of it is made where it is used, in memory that stays in the cache.
 #pragma once
+#include <limits>
+
 #include "attention.h"
+#include "signs.h"
 
 namespace weft {
 namespace WEFT_ISA {
@@ -139,11 +142,6 @@ inline void add_tile(const V* d, int64_t n, int64_t width, V* out) {
     for (int64_t e = 0; e < n; ++e) out[c] += d[e * width + c];
 }
 
-template <class V>
-inline Channels<V> channels_of(const Attention<V>& at, const int64_t* permutation) {
-  return {at.row, at.column, at.features, at.weight, at.feature_width, permutation};
-}
-
 // score[e, h] += bias[arc, h] of n arcs from number `from` of the walk on.
 template <class V>
 inline void add_bias(const Attention<V>& at, int64_t from, const int64_t* permutation, int64_t n, V* score) {
@@ -154,63 +152,197 @@ inline void add_bias(const Attention<V>& at, int64_t from, const int64_t* permut
   }
 }
 
-// Σ_c mix[c] leaky(z[c]) before its lanes are added up.
+constexpr int64_t kPanel = 48;  // arcs whose scores are made together, whatever rows they are of
+constexpr int kGroup = 6;       // of them at a time in registers, two strips each
+
 template <class V>
-inline Vec<V> mixed(const V* z, const V* mix, V slope, int64_t width) {
+struct PanelOf {
+  const V* near[kPanel];  // the arcs' rows, columns and features; beyond the last one it stands again
+  const V* far[kPanel];
+  const V* f[kPanel];
+};
+
+// z of kGroup arcs in N strips from v on.
+template <class V, int N, bool Whole>
+inline void z_block(const Strips& strips, const V* const* near, const V* const* far, const V* const* f, const V* weight,
+                    int64_t inner, int64_t v, Vec<V> (&z)[kGroup][N]) {
   constexpr int L = kLanes<V>;
-  Vec<V> s0 = {}, s1 = {};
-  int64_t c = 0;
-  for (; c + 2 * L <= width; c += 2 * L) {
-    s0 += load<Vec<V>>(mix + c) * leaky(load<Vec<V>>(z + c), slope);
-    s1 += load<Vec<V>>(mix + c + L) * leaky(load<Vec<V>>(z + c + L), slope);
+  const int64_t padded = strips.padded();
+  for (int e = 0; e < kGroup; ++e)
+    for (int k = 0; k < N; ++k)
+      z[e][k] = load_strip<V, Whole>(strips, near[e], v + k) + load_strip<V, Whole>(strips, far[e], v + k);
+  const V* w = weight + v * L;
+  for (int64_t t = 0; t < inner; ++t, w += padded) {
+    Vec<V> in[N];
+    for (int k = 0; k < N; ++k) in[k] = load<Vec<V>>(w + k * L);
+    for (int e = 0; e < kGroup; ++e)
+      for (int k = 0; k < N; ++k) z[e][k] += f[e][t] * in[k];
   }
-  for (; c + L <= width; c += L) s0 += load<Vec<V>>(mix + c) * leaky(load<Vec<V>>(z + c), slope);
-  s0 += s1;
-  if (c < width) {
-    V rest = 0;
-    for (; c < width; ++c) rest += mix[c] * (z[c] > V(0) ? z[c] : z[c] * slope);
-    s0[0] += rest;
-  }
-  return s0;
 }
 
-// z becomes its gradient: ds[e, h] mix[c] leaky'(z), h the head of column c.
-template <class V>
-inline void mixed_backward(const Segments& segments, const V* ds, int64_t heads, const V* mix, V slope, int64_t n,
-                           int64_t width, V* z) {
-  constexpr int L = kLanes<V>;
-  for (int64_t e = 0; e < n; ++e)
-    for (const Segment& s : segments) {
-      const V d = ds[e * heads + s.head];
-      V* at = z + e * width;
-      int64_t c = s.begin;
-      for (; c + L <= s.end; c += L) {
-        const Vec<V> m = d * load<Vec<V>>(mix + c);
-        store(at + c, load<Vec<V>>(at + c) > V(0) ? m : m * slope);
-      }
-      for (; c < s.end; ++c) at[c] = d * mix[c] * (at[c] > V(0) ? V(1) : slope);
-    }
+// The signs of a group's z, of those of its arcs that are among the `marked` first.
+template <class V, int N>
+inline void mark(const Vec<V> (&z)[kGroup][N], uint8_t* marks, int64_t marked, int64_t e, int64_t v, int64_t stride) {
+  if (e + kGroup <= marked) {
+    for (int k = 0; k < kGroup; ++k)
+      for (int q = 0; q < N; ++q) store_signs<V>(marks + (e + k) * stride, v + q, z[k][q]);
+  } else {
+    for (int k = 0; e + k < marked; ++k)
+      for (int q = 0; q < N; ++q) store_signs<V>(marks + (e + k) * stride, v + q, z[k][q]);
+  }
 }
 
-// dmix[c] += Σ_e ds[e, h] leaky(z[e, c]).
-template <class V>
-inline void add_mix(const Segments& segments, const V* ds, int64_t heads, V slope, int64_t n, int64_t width, const V* z,
-                    V* dmix) {
-  constexpr int L = kLanes<V>;
-  for (const Segment& s : segments) {
-    int64_t c = s.begin;
-    for (; c + L <= s.end; c += L) {
-      Vec<V> sum = load<Vec<V>>(dmix + c);
-      for (int64_t e = 0; e < n; ++e) sum += ds[e * heads + s.head] * leaky(load<Vec<V>>(z + e * width + c), slope);
-      store(dmix + c, sum);
-    }
-    for (; c < s.end; ++c)
+// y[i] = Σ_e max(z, 0), row by row.
+template <class V, class I>
+struct ReluRows {
+  const Csr<V, I>& a;
+  const Channels<V>& ch;
+  const Strips strips;
+  const int64_t width, arcs, stride;
+  std::vector<V> weight, nothing, never, blank;  // W strip by strip; rows of 0 and of the least number; features of 0
+
+  ReluRows(const Csr<V, I>& a, const Channels<V>& ch, int64_t width)
+      : a(a), ch(ch), strips(width, 0, width > 0 ? width : 1, kLanes<V>), width(width), arcs(a.rows ? a.indptr[a.rows] : 0),
+        stride(sign_stride<V>(strips.vectors())), weight(size_t(ch.inner * strips.padded())), nothing(size_t(width), V(0)),
+        never(size_t(width), std::numeric_limits<V>::lowest()), blank(size_t(ch.inner), V(0)) {
+    for (int64_t t = 0; t < ch.inner; ++t) strips.lay(ch.weight + t * width, weight.data() + t * strips.padded());
+  }
+
+  // out may be null: signs alone.
+  void of(int64_t i, const Signs& signs, V* out, bool accumulate) const {
+    if (out && !accumulate) std::memset(out, 0, size_t(width) * sizeof(V));
+    const int64_t from = a.indptr[i], count = a.indptr[i + 1] - from;
+    PanelOf<V> p;
+    for (int64_t t = 0; t < count; t += kPanel) {
+      const int64_t n = count - t < kPanel ? count - t : kPanel, here = from + t;
+      const int64_t marked = signs.at && here < signs.end ? (signs.end - here < n ? signs.end - here : n) : 0;
+      uint8_t* marks = marked ? signs.at + (here - signs.begin) * stride : nullptr;
       for (int64_t e = 0; e < n; ++e) {
-        const V t = z[e * width + c];
-        dmix[c] += ds[e * heads + s.head] * (t > V(0) ? t : t * slope);
+        p.near[e] = ch.row ? ch.row + i * width : nothing.data();
+        p.far[e] = ch.column + int64_t(a.indices[here + e]) * width;
+        p.f[e] = ch.inner ? ch.features + (here + e) * ch.inner : nullptr;
       }
+      // What fills the last group is below 0 in every column, so that it adds nothing.
+      for (int64_t e = n; e % kGroup; ++e) p.near[e] = nothing.data(), p.far[e] = never.data(), p.f[e] = blank.data();
+      if (strips.whole) all<true>(p, here, n, marks, marked, out);
+      else all<false>(p, here, n, marks, marked, out);
+    }
   }
-}
+
+ private:
+  template <bool Whole>
+  void all(const PanelOf<V>& p, int64_t from, int64_t n, uint8_t* marks, int64_t marked, V* out) const {
+    int64_t v = 0;
+    for (; v + 2 <= strips.vectors(); v += 2) some<2, Whole>(p, from, n, v, marks, marked, out);
+    if (v < strips.vectors()) some<1, Whole>(p, from, n, v, marks, marked, out);
+  }
+
+  template <int N, bool Whole>
+  void some(const PanelOf<V>& p, int64_t from, int64_t n, int64_t v, uint8_t* marks, int64_t marked, V* out) const {
+    constexpr int L = kLanes<V>;
+    const int64_t ahead = arcs - from - kPanel;
+    Vec<V> sum[N] = {};
+    for (int64_t e = 0; e < n; e += kGroup) {
+      for (int64_t k = e; k < e + kGroup && k < n && k < ahead; ++k)
+        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L);
+      Vec<V> z[kGroup][N];
+      z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
+      mark<V, N>(z, marks, marked, e, v, stride);
+      for (int k = 0; k < kGroup; ++k)
+        for (int q = 0; q < N; ++q) sum[q] += z[k][q] > V(0) ? z[k][q] : Vec<V>{};
+    }
+    if (!out) return;
+    for (int q = 0; q < N; ++q) {
+      const Strip& s = strips[v + q];
+      sum[q] += load_strip<V, Whole>(strips, out, v + q);
+      std::memcpy(out + s.column, &sum[q], size_t(Whole ? L : s.count) * sizeof(V));
+    }
+  }
+};
+
+// Scores of arcs by channel, a panel of them at a time: s[e,h] = Σ over the strips of head h of mix leaky(z).
+template <class V, class I>
+struct ScorePanels {
+  const Csr<V, I>& a;
+  const Channels<V>& ch;
+  const Strips strips;
+  const V slope;
+  const int64_t heads, width, arcs, stride;
+  std::vector<V> weight, mix, nothing;  // strip by strip
+
+  ScorePanels(const Csr<V, I>& a, const Channels<V>& ch, const V* mix_, V slope, int64_t width, int64_t first,
+              int64_t dim, int64_t heads)
+      : a(a), ch(ch), strips(width, first, dim, kLanes<V>), slope(slope), heads(heads), width(width),
+        arcs(a.rows ? a.indptr[a.rows] : 0), stride(sign_stride<V>(strips.vectors())),
+        weight(size_t(ch.inner * strips.padded())), mix(size_t(strips.padded())), nothing(size_t(width), V(0)) {
+    strips.lay(mix_, mix.data());
+    for (int64_t t = 0; t < ch.inner; ++t) strips.lay(ch.weight + t * width, weight.data() + t * strips.padded());
+  }
+
+  int64_t numbers() const { return kPanel * heads * (1 + kLanes<V>) + kLanes<V>; }  // of scratch
+
+  // The scores of n <= kPanel arcs from number `from` on, the first of them of row i; then their signs, where wanted.
+  void of(int64_t i, int64_t from, int64_t n, V* score, V* parts, const Signs& signs) const {
+    PanelOf<V> p;
+    for (int64_t e = 0; e < n; ++e) {
+      while (from + e >= a.indptr[i + 1]) ++i;
+      p.near[e] = ch.row ? ch.row + i * width : nothing.data();
+      p.far[e] = ch.column + int64_t(a.indices[from + e]) * width;
+      p.f[e] = ch.inner ? ch.features + (from + e) * ch.inner : nullptr;
+    }
+    for (int64_t e = n; e % kGroup; ++e) p.near[e] = p.near[n - 1], p.far[e] = p.far[n - 1], p.f[e] = p.f[n - 1];
+    std::memset(parts, 0, size_t((n + kGroup - 1) / kGroup * kGroup * heads) * sizeof(Vec<V>));
+    Marks marks = {nullptr, 0};
+    if (signs.at && from < signs.end)
+      marks = {signs.at + (from - signs.begin) * stride, signs.end - from < n ? signs.end - from : n};
+    if (strips.whole) all<true>(p, from, n, parts, marks);
+    else all<false>(p, from, n, parts, marks);
+    if (!score) return;
+    for (int64_t k = 0; k < n * heads; k += kLanes<V>) {
+      Vec<V> group[kLanes<V>];
+      for (int64_t l = 0; l < kLanes<V>; ++l)
+        group[l] = k + l < n * heads ? load<Vec<V>>(parts + (k + l) * kLanes<V>) : Vec<V>{};
+      const Vec<V> found = totals<V>(group);
+      for (int64_t l = 0; l < kLanes<V> && k + l < n * heads; ++l) score[k + l] = found[l];
+    }
+  }
+
+ private:
+  struct Marks {
+    uint8_t* at;
+    int64_t arcs;
+  };
+
+  template <bool Whole>
+  void all(const PanelOf<V>& p, int64_t from, int64_t n, V* parts, Marks marks) const {
+    int64_t v = 0;
+    for (; v + 2 <= strips.vectors(); v += 2) {
+      if (strips[v].head == strips[v + 1].head) some<2, Whole>(p, from, n, v, parts, marks);
+      else some<1, Whole>(p, from, n, v, parts, marks), some<1, Whole>(p, from, n, v + 1, parts, marks);
+    }
+    if (v < strips.vectors()) some<1, Whole>(p, from, n, v, parts, marks);
+  }
+
+  // N strips of one head.
+  template <int N, bool Whole>
+  void some(const PanelOf<V>& p, int64_t from, int64_t n, int64_t v, V* parts, Marks marks) const {
+    constexpr int L = kLanes<V>;
+    const int64_t head = strips[v].head, ahead = arcs - from - kPanel, column = strips[v].column;
+    for (int64_t e = 0; e < n; e += kGroup) {
+      for (int64_t k = e; k < e + kGroup && k < ahead; ++k)  // the strips that the panel after this one reads
+        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column);
+      Vec<V> z[kGroup][N];
+      z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
+      mark<V, N>(z, marks.at, marks.arcs, e, v, stride);
+      for (int k = 0; k < kGroup; ++k) {
+        V* at = parts + ((e + k) * heads + head) * L;
+        Vec<V> sum = load<Vec<V>>(at);
+        for (int q = 0; q < N; ++q) sum += load<Vec<V>>(mix.data() + (v + q) * L) * leaky(z[k][q], slope);
+        store(at, sum);
+      }
+    }
+  }
+};
 
 }  // namespace
 }  // namespace WEFT_ISA

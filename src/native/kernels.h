@@ -30,6 +30,12 @@ struct Channels {
   const int64_t* permutation;  // in a walk over the transpose: where arc e stands in A
 };
 
+// Which columns of z are positive, a bit each, of the arcs begin … end - 1 (signs.h); `at` may be null: not kept.
+struct Signs {
+  uint8_t* at;
+  int64_t begin, end;
+};
+
 template <class V>
 struct Attention {
   Score kind;
@@ -53,6 +59,7 @@ struct Attention {
   const V* features;
   const V* weight;
   int64_t feature_width;
+  Signs signs;
   // dot: a factor per column and head, [columns, heads], and one per row; each may be null.
   const V* gain;
   const V* row_gain;
@@ -92,21 +99,33 @@ struct Kernels {
   // nothing per arc. stat [rows, 4 heads]: row_gain, gain, log Σ exp, Σ g y; dgains [rows, 2 heads]: of both gains.
   void (*attend_self_backward)(Csr<V, I> a, Attention<V> at, const V* stat, const V* g, const V* x, int64_t width,
                                V* dx, V* dgains, int threads);
-  // out[e,h] = Σ over the columns of head h = (first + c) / dim of mix[c] leaky(z[e,c]).
+  // Bytes of an arc in Signs.
+  int64_t (*sign_bytes)(int64_t width, int64_t first, int64_t dim);
+  // out[e,h] = Σ over the columns of head h = (first + c) / dim of mix[c] leaky(z[e,c]), out may be null; and the signs
+  // of z, where wanted.
   void (*channel_scores)(Csr<V, I> a, Channels<V> ch, const V* mix, V slope, int64_t width, int64_t first, int64_t dim,
-                         int64_t heads, V* out, int threads);
-  // A walk over A or its transpose, given ds [arcs, heads] in A's order: dfixed [rows of the walk, width] is written,
-  // dweight [inner, width] and dmix [width] are added to; each may be null.
-  void (*channel_scores_backward)(Csr<V, I> m, Channels<V> ch, bool transposed, const V* ds, const V* mix, V slope,
-                                  int64_t width, int64_t first, int64_t dim, int64_t heads, V* dfixed, V* dweight,
-                                  V* dmix, int threads);
-  // y[i] (+)= Σ_e max(z, 0) (kind 0), or Σ_e σ(z) ∘ (x[j] + f[e] value_weight) (kind 1).
-  void (*channel_sum)(Csr<V, I> a, Channels<V> ch, int kind, const V* x, const V* value_weight, int64_t width, V* y,
-                      bool accumulate, int threads);
+                         int64_t heads, Signs signs, V* out, int threads);
+  // A walk over rows of A, or over its transpose and there over the arcs of A's rows begin … end - 1 (where `ch` has a
+  // permutation), given ds [arcs, heads] in A's order and the signs of those arcs:
+  //   D[e,c]   ds[e,h] · (1 where z > 0, else slope)
+  //   side[r]  mix ∘ Σ_e D[e], added where `add`;       dmix += Σ_r near[r] ∘ Σ_e D[e], near = ch.row or ch.column
+  //   dweight  += mix ∘ fᵀ D and dmix += Σ_t weight ∘ fᵀ D, where dweight is not null (rows of A only)
+  void (*channel_scores_backward)(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* ds,
+                                  const V* mix, V slope, int64_t width, int64_t first, int64_t dim, int64_t heads,
+                                  V* side, bool add, V* dweight, V* dmix, int threads);
+  // y[i] (+)= Σ_e max(z, 0), y may be null; and the signs of z, where wanted.
+  void (*channel_relu)(Csr<V, I> a, Channels<V> ch, int64_t width, Signs signs, V* y, bool accumulate, int threads);
+  // Walks as of channel_scores_backward, with D[e] = g[row of e] where z > 0, else 0: side[r] (+)= Σ_e D[e], may be
+  // null; dweight += fᵀ D.
+  void (*channel_relu_backward)(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t end, Signs signs, const V* g,
+                                int64_t width, V* side, bool add, V* dweight, int threads);
+  // y[i] (+)= Σ_e σ(z) ∘ (x[j] + f[e] value_weight).
+  void (*channel_gate)(Csr<V, I> a, Channels<V> ch, const V* x, const V* value_weight, int64_t width, V* y,
+                       bool accumulate, int threads);
   // Its gradients, in a walk over A (dfixed: of the row side) or its transpose (of the column side, dx of x).
-  void (*channel_sum_backward)(Csr<V, I> m, Channels<V> ch, int kind, bool transposed, const V* g, const V* x,
-                               const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
-                               int threads);
+  void (*channel_gate_backward)(Csr<V, I> m, Channels<V> ch, bool transposed, const V* g, const V* x,
+                                const V* value_weight, int64_t width, V* dfixed, V* dx, V* dweight, V* dvalue_weight,
+                                int threads);
   // Σ z, Σ z², max z, min z over the arcs of a row, and whose z those were (-1: no arcs, then 0).
   void (*channel_stats)(Csr<V, I> a, Channels<V> ch, int64_t width, V* sum, V* squares, V* most, V* least, I* arg_most,
                         I* arg_least, int threads);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "csr.h"
+#include "fault.h"
 #include "kernels.h"
 #include "parallel.h"
 #include "sampling.h"
@@ -87,6 +88,8 @@ struct Scores {
   int64_t inner = 0;
   Address bias = 0, raw = 0, extra = 0, mix = 0, features = 0, weight = 0;
   int64_t feature_width = 0;
+  Address signs = 0;  // of the first signs_end arcs
+  int64_t signs_end = 0;
   Address gain = 0, row_gain = 0;
   double slope = 1;
   bool softmax = true;
@@ -99,7 +102,7 @@ struct Scores {
   weft::Attention<V> as() const {
     return {weft::Score(kind), heads, at<const V>(given), at<const int64_t>(permutation), at<const V>(row),
             row_stride, at<const V>(column), inner, at<const V>(bias), at<V>(raw), at<const V>(extra), at<const V>(mix), at<const V>(features),
-            at<const V>(weight), feature_width, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
+            at<const V>(weight), feature_width, {at<uint8_t>(signs), 0, signs_end}, at<const V>(gain), at<const V>(row_gain), V(slope), softmax, threshold, V(scale), key,
             at<const int64_t>(row_names), at<const int64_t>(column_names)};
   }
 };
@@ -174,37 +177,59 @@ void bind_sparse(nb::module_& m, const std::string& suffix) {
                                                at<const V>(g), at<const V>(x), width, at<V>(dx), at<V>(dgains),
                                                threads);
         });
+  m.def(("sign_bytes_" + suffix).c_str(), [](int64_t width, int64_t first, int64_t dim) {
+    return kernels<V, I>().sign_bytes(width, first, dim);
+  });
   m.def(("channel_scores_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Channels& ch, Address mix, double slope, int64_t width,
-            int64_t first, int64_t dim, int64_t heads, Address out, int threads) {
+            int64_t first, int64_t dim, int64_t heads, Address signs, int64_t signs_begin, int64_t signs_end, Address out,
+            int threads) {
           gil_scoped_release free;
           kernels<V, I>().channel_scores(csr(rows, indptr, indices, 0), ch.template as<V>(), at<const V>(mix), V(slope),
-                                         width, first, dim, heads, at<V>(out), threads);
+                                         width, first, dim, heads, {at<uint8_t>(signs), signs_begin, signs_end},
+                                         at<V>(out), threads);
         });
   m.def(("channel_scores_backward_" + suffix).c_str(),
-        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, bool transposed, Address ds, Address mix,
-            double slope, int64_t width, int64_t first, int64_t dim, int64_t heads, Address dfixed, Address dweight,
-            Address dmix, int threads) {
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t begin, int64_t end, Address signs,
+            int64_t signs_begin, int64_t signs_end, Address ds, Address mix, double slope, int64_t width, int64_t first,
+            int64_t dim, int64_t heads, Address side, bool add, Address dweight, Address dmix, int threads) {
           gil_scoped_release free;
-          kernels<V, I>().channel_scores_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), transposed,
-                                                  at<const V>(ds), at<const V>(mix), V(slope), width, first, dim, heads,
-                                                  at<V>(dfixed), at<V>(dweight), at<V>(dmix), threads);
+          kernels<V, I>().channel_scores_backward(
+              csr(rows, indptr, indices, 0), ch.template as<V>(), begin, end, {at<uint8_t>(signs), signs_begin, signs_end},
+              at<const V>(ds), at<const V>(mix), V(slope), width, first, dim, heads, at<V>(side), add, at<V>(dweight),
+              at<V>(dmix), threads);
         });
-  m.def(("channel_sum_" + suffix).c_str(),
-        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, Address x, Address value_weight,
+  m.def(("channel_relu_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t width, Address signs,
+            int64_t signs_begin, int64_t signs_end, Address y, bool accumulate, int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_relu(csr(rows, indptr, indices, 0), ch.template as<V>(), width,
+                                       {at<uint8_t>(signs), signs_begin, signs_end}, at<V>(y), accumulate, threads);
+        });
+  m.def(("channel_relu_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t begin, int64_t end, Address signs,
+            int64_t signs_begin, int64_t signs_end, Address g, int64_t width, Address side, bool add, Address dweight,
+            int threads) {
+          gil_scoped_release free;
+          kernels<V, I>().channel_relu_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), begin, end,
+                                                {at<uint8_t>(signs), signs_begin, signs_end}, at<const V>(g), width,
+                                                at<V>(side), add, at<V>(dweight), threads);
+        });
+  m.def(("channel_gate_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, Address x, Address value_weight,
             int64_t width, Address y, bool accumulate, int threads) {
           gil_scoped_release free;
-          kernels<V, I>().channel_sum(csr(rows, indptr, indices, 0), ch.template as<V>(), kind, at<const V>(x),
-                                      at<const V>(value_weight), width, at<V>(y), accumulate, threads);
+          kernels<V, I>().channel_gate(csr(rows, indptr, indices, 0), ch.template as<V>(), at<const V>(x),
+                                       at<const V>(value_weight), width, at<V>(y), accumulate, threads);
         });
-  m.def(("channel_sum_backward_" + suffix).c_str(),
-        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int kind, bool transposed, Address g,
-            Address x, Address value_weight, int64_t width, Address dfixed, Address dx, Address dweight,
-            Address dvalue_weight, int threads) {
+  m.def(("channel_gate_backward_" + suffix).c_str(),
+        [=](int64_t rows, Address indptr, Address indices, const Channels& ch, bool transposed, Address g, Address x,
+            Address value_weight, int64_t width, Address dfixed, Address dx, Address dweight, Address dvalue_weight,
+            int threads) {
           gil_scoped_release free;
-          kernels<V, I>().channel_sum_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), kind, transposed,
-                                               at<const V>(g), at<const V>(x), at<const V>(value_weight), width,
-                                               at<V>(dfixed), at<V>(dx), at<V>(dweight), at<V>(dvalue_weight), threads);
+          kernels<V, I>().channel_gate_backward(csr(rows, indptr, indices, 0), ch.template as<V>(), transposed,
+                                                at<const V>(g), at<const V>(x), at<const V>(value_weight), width,
+                                                at<V>(dfixed), at<V>(dx), at<V>(dweight), at<V>(dvalue_weight), threads);
         });
   m.def(("channel_stats_" + suffix).c_str(),
         [=](int64_t rows, Address indptr, Address indices, const Channels& ch, int64_t width, Address sum, Address squares,
@@ -320,6 +345,7 @@ NB_MODULE(_native, m) {
       if (runs_here(name)) names.append(name);
     return names;
   });
+  m.def("name_bus_errors", &weft::name_bus_errors);
   m.def("pool", [] { return std::string(weft::pool_name()); });
   nb::class_<Scores>(m, "Scores")
       .def(nb::init<>())
@@ -338,6 +364,8 @@ NB_MODULE(_native, m) {
       .def_rw("features", &Scores::features)
       .def_rw("weight", &Scores::weight)
       .def_rw("feature_width", &Scores::feature_width)
+      .def_rw("signs", &Scores::signs)
+      .def_rw("signs_end", &Scores::signs_end)
       .def_rw("gain", &Scores::gain)
       .def_rw("row_gain", &Scores::row_gain)
       .def_rw("slope", &Scores::slope)

@@ -8,8 +8,9 @@ template <class V, class I>
 constexpr Kernels<V, I> kernels() {
   return {spmm<V, I>,  spmm_extremum<V, I>, spmm_extremum_backward<V, I>,
           sddmm<V, I>, attend<V, I>,        attend_backward<V, I>,
-          attend_self_backward<V, I>,       channel_scores<V, I>, channel_scores_backward<V, I>,
-          channel_sum<V, I>,   channel_sum_backward<V, I>,
+          attend_self_backward<V, I>,       sign_bytes<V, I>,    channel_scores<V, I>,
+          channel_scores_backward<V, I>,
+          channel_relu<V, I>,  channel_relu_backward<V, I>, channel_gate<V, I>,  channel_gate_backward<V, I>,
           channel_stats<V, I>, channel_stats_backward<V, I>, gather_rows<V, I>,    add_rows<V, I>,
           pair_products<V, I>,              add_pair_products<V, I>};
 }

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .parallel import Grid as Grid
     from .parallel import Operator as Operator
     from .pyg import Job as Job
+    from .pyg import accelerate as accelerate
+    from .pyg import explain as explain
     from .pyg import ranks as ranks
     from .train import RunConfig as RunConfig
     from .train import Trainer as Trainer
@@ -32,7 +34,9 @@ _HOMES = {
     "Ledger": "comm",
     "RunConfig": "train",
     "Trainer": "train",
+    "accelerate": "pyg",
     "connect": "comm",
+    "explain": "pyg",
     "load": "graph",
     "ranks": "pyg",
 }
@@ -46,7 +50,9 @@ __all__ = [
     "Operator",
     "RunConfig",
     "Trainer",
+    "accelerate",
     "connect",
+    "explain",
     "load",
     "ranks",
 ]

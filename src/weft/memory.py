@@ -9,6 +9,7 @@ epoch only, which a test counts.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import threading
 import weakref
@@ -92,7 +93,7 @@ pool = Pool()
 def empty(*shape: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """`torch.empty` with `like`'s device and type; large CPU tensors come from the pool."""
     dtype = dtype or like.dtype
-    if like.device.type != "cpu" or int(np.prod(shape, dtype=np.int64)) * dtype.itemsize < _LARGE:
+    if like.device.type != "cpu" or math.prod(shape) * dtype.itemsize < _LARGE:
         return torch.empty(shape, dtype=dtype, device=like.device)
     return pool.empty(shape, dtype)
 

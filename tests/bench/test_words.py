@@ -12,7 +12,7 @@ from weft.bench.words import ALGORITHMS, attention_words, bench_words, draw_word
 from weft.cli import main
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
-from weft.graph import er
+from weft.graph import er, load
 from weft.train import RunConfig, Trainer
 
 FEW, MANY = [4, 8, 9, 16, 27], [4, 8, 9, 16, 27, 36, 64]
@@ -138,11 +138,15 @@ def test_attention_on_a_stationary_is_of_the_papers_order(model, columns, weight
 
 
 def test_attentions_words_are_the_ledgers():
-    graph = er(nodes=101, degree=4, directed=True, features=6, classes=6)
+    """Of the three of Besta et al. and of the models that read what arcs carry."""
+    graph = load("er:nodes=101,degree=4,directed=true,features=6,classes=6,arc_features=3,arc_types=2")
 
     def epoch(comm: Communicator, model: str, grid: str) -> int:
         config = RunConfig()
-        config.model.name, config.model.hidden, config.model.layers, config.model.bias = model, 6, 3, False
+        config.model.name, config.model.hidden = model.removesuffix("+arcs"), 6
+        config.model.layers, config.model.bias = 3, False
+        if model == "gat+arcs":
+            config.model.arc_features = -1
         config.parallel.strategy, config.parallel.grid = "a-stationary", grid
         trainer = Trainer(graph, config, comm)
         trainer.step(1)  # in which VA's first layer is made
@@ -150,7 +154,9 @@ def test_attentions_words_are_the_ledgers():
             trainer.step(2)
         return books.words()
 
-    for row in attention_words(101, [4, 9], 6, 3):
+    rows = attention_words(101, [4, 9], 6, 3, graph.arc_data)
+    assert len({row["model"] for row in rows}) == 10
+    for row in rows:
         side = round(row["ranks"] ** 0.5)
         words = run_ranks(epoch, row["ranks"], "threads", row["model"], f"{side}x{side}")
         assert (max(words), sum(words) / len(words)) == (row["words"], row["words_mean"]), row

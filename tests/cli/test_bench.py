@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from weft.graph import open_store
+
 
 def test_kernels_are_measured_beside_torch(weft, monkeypatch):
     monkeypatch.setattr("weft.bench.kernels.stream_bandwidth", lambda rounds: 1.0)
@@ -38,6 +40,55 @@ def test_epochs_are_measured_beside_pyg(weft):
     assert all(row["peak_rss_bytes"] > row["above_idle_bytes"] >= 0 for row in result["rows"])
 
 
+SMALL = "er:nodes=20,degree=3,features=4,classes=2"
+
+
+def test_several_models_take_turns(weft, monkeypatch):
+    turns = []
+
+    def answer(task):
+        turns.append((task["model"], task["name"]))
+        seconds = {"gat": 1.0, "gat+arcs": 2.0, "gatv2": 3.0}[task["model"]]
+        return {"seconds": [seconds], "peak_rss_bytes": 9, "idle_rss_bytes": 4}
+
+    monkeypatch.setattr("weft.bench.epoch.in_a_process", answer)
+    line = ("bench", "epoch", f"{SMALL},arc_features=2", "--model", "gat,gat+arcs,gatv2", "--rounds", "2")
+    result = json.loads(weft(*line, "--against", "none", "--json").out)
+    assert turns == 2 * [("gat", "weft"), ("gat+arcs", "weft"), ("gatv2", "weft")]
+    assert [row["to_first"] for row in result["rows"]] == [1, 2, 3]
+    assert "gat+arcs" in weft(*line, "--against", "pyg-edges").out
+
+
+def test_peaks_over_width_are_drawn_and_their_growth_found(weft, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+
+    def answer(task):
+        arcs, width = open_store(task["store"], verify=False).num_arcs, task["hidden"]
+        peak = 10**6 + 7 * arcs + 90 * width + (8 * arcs * width if task["name"] != "weft" else 0)
+        return {"seconds": [1.0], "peak_rss_bytes": peak, "idle_rss_bytes": 0}
+
+    monkeypatch.setattr("weft.bench.width.in_a_process", answer)
+    picture = tmp_path / "width.png"
+    line = (
+        "bench",
+        "width",
+        "--model",
+        "gatv2,gine",
+        "--scale",
+        "5",
+        "--degrees",
+        "2,6",
+        "--widths",
+        "4,8,16",
+    )
+    found = json.loads(weft(*line, "--against", "pyg-edges", "--plot", str(picture), "--json").out)
+    assert len(found["rows"]) == 2 * 2 * 2 * 3
+    growth = [(r["contender"], round(r["bytes_per_arc_and_column"], 6)) for r in found["growth"]]
+    assert growth == 2 * [("weft", 0.0), ("pyg-edges", 8.0)]
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert "an arc and a column more" in weft(*line).out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -54,6 +105,10 @@ def test_epochs_are_measured_beside_pyg(weft):
         ("epoch karate --layers 0", "--layers must be at least 1, not 0."),
         ("epoch karate --against pgy", "unknown contender 'pgy'. Did you mean 'pyg'?"),
         ("epoch karate --model gin", "unknown model for this benchmark 'gin'. Did you mean 'gine'?"),
+        (f"epoch {SMALL} --model gat+arcs --against none", "has no arc features for gat+arcs."),
+        ("width --widths 8,x", "each of --widths must be a whole number, not 'x'."),
+        ("width --layers 1", "--layers must be at least 2, not 1: a single one has no hidden width."),
+        ("width --plot w.doc", "--plot w.doc is no picture's name."),
         ("epoch er:nodes=20,degree=3", "er:nodes=20,degree=3 lacks features, labels or a train mask."),
     ],
 )
@@ -63,8 +118,8 @@ def test_a_bad_number_or_name_is_one_line(weft, words, message):
     assert message in answer.err
 
 
-def test_both_benchmarks_help(weft):
-    for name in ("kernels", "epoch"):
+def test_benchmarks_help(weft):
+    for name in ("kernels", "epoch", "width"):
         answer = weft("bench", name, "--help")
         assert answer.status == 0
         assert f"weft bench {name}" in answer.out

@@ -132,7 +132,8 @@ def test_embeddings_that_torch_does_not_know_are_refused(kind):
         (["--partition", "metis", "--epsilon", "1e300"], "epsilon must be at most 1000, not 1e+300."),
         (["--checkpoint-every", "weekly"], "checkpoint_every 'weekly' is no number of epochs"),
         (["--on-nan", "panic"], "unknown on_nan 'panic'."),
-        (["--keep-checkpoints", "0"], "keep_checkpoints must be at least 1, not 0."),
+        (["--keep", "0"], "keep must be at least 1, not 0."),
+        (["--keep", "last"], "train.keep is how many checkpoints are kept. Use --keep-weights last."),
     ],
 )
 def test_options_that_cannot_be_are_one_line(weft, words, message):

@@ -220,7 +220,7 @@ BAD_COMMANDS = {
         ("--scheduler cosin", "unknown scheduler 'cosin'. Did you mean 'cosine'?"),
         ("--model sage --aggregate men", "unknown aggregation 'men'. Did you mean 'mean'?"),
         ("--dtype float23", "unknown dtype 'float23'. Did you mean 'float32'?"),
-        ("--keep bset", "unknown keep 'bset'. Did you mean 'best'?"),
+        ("--keep-weights bset", "unknown keep_weights 'bset'. Did you mean 'best'?"),
         ("--decay frist", "unknown decay 'frist'. Did you mean 'first'?"),
         ("--feature-norm roe", "unknown feature_norm 'roe'. Did you mean 'row'?"),
         ("--hiden 8", "unknown option of weft train: '--hiden'. Did you mean '--hidden'?\n"),

@@ -21,10 +21,22 @@ def test_train_on_ranks_then_predict_on_others(capfd):
     capfd.readouterr()
     assert main(["predict", "r", "--ranks", "1", "--into", "alone"]) == 0
     capfd.readouterr()
+    assert main(["predict", "r", "--ranks", "2", "--memory", "10kB", "--into", "small"]) == 0
+    capfd.readouterr()
     for name in ("embeddings.npy", "classes.npy"):
-        one, three = np.load(f"alone/{name}"), np.load(f"r/predictions/{name}")
+        one = np.load(f"alone/{name}")
         assert one.shape[0] == 301
-        np.testing.assert_allclose(one, three, atol=1e-5)
+        for other in ("r/predictions", "small"):
+            np.testing.assert_allclose(one, np.load(f"{other}/{name}"), atol=1e-5)
+    for words, message in (
+        ("--memory 100", "bytes; 100 may be used. Allow more."),
+        ("--memory much", "memory 'much' is not a size. Write --memory 2GB, or 500MB."),
+        ("--memory 1GB --strategy 2d", "layer by layer, rows are cut by --partition alone."),
+    ):
+        assert main(["predict", "r", "--ranks", "1", *words.split(), "--into", "none"]) == 2
+        err = capfd.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
     assert main(["predict", "r", "--ranks", "1"]) == 2
     assert "r/predictions exists already" in capfd.readouterr().err
     assert main(["predict", "r", "karate", "--ranks", "2", "--into", "other"]) == 2

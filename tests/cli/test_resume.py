@@ -9,18 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from weft.graph import write_store
-from weft.train.checkpoint import checkpoints
+from weft.train.checkpoint import Checkpoint, checkpoints
 
 from ..train.graphs import small
 
 QUICK = ["small.weft", "--hidden", "8", "--epochs", "12", "--lr", "0.05", "--dtype", "float64"]
-EACH = ["--checkpoint-every", "1", "--keep-checkpoints", "99"]
+EACH = ["--checkpoint-every", "1", "--keep", "99"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,18 +47,23 @@ def losses(run: str) -> list[float]:
 def died(weft, monkeypatch) -> str:
     """A run folder as a kill in the eighth epoch leaves it, and the run that was not killed."""
     assert weft("train", *QUICK, "--out", "whole").status == 0
+    die(weft, monkeypatch, *QUICK)
+    return "died"
+
+
+def die(weft, monkeypatch, *words: str) -> None:
+    """A run whose last checkpoint is that of the eighth epoch."""
     with monkeypatch.context() as patch:
         patch.setattr("weft.train.run.prune", lambda run, keep: None)
         patch.setattr("os.fsync", lambda handle: None)
-        assert weft("train", *QUICK, *EACH, "--out", "died").status == 0
+        assert weft("train", *words, *EACH, "--out", "died").status == 0
     for path in checkpoints(Path("died")):
         if int(path.name[:6]) > 8:
             shutil.rmtree(path)
-    for name in ("weights.pt", "summary.json"):
-        Path("died", name).unlink()
+    for name in ("weights.pt", "summary.json", "embeddings.npy"):
+        Path("died", name).unlink(missing_ok=True)
     with Path("died/metrics.jsonl").open("a") as file:
         file.write('{"epoch": 13, "lo')  # torn, as the last line of a process that was killed
-    return "died"
 
 
 def test_the_same_command_goes_on_with_a_run_that_died_and_says_nothing_is_left_after_its_end(weft, died):
@@ -156,6 +163,95 @@ def test_a_run_that_somebody_trains_is_left_alone(weft, died):
     assert "died is being trained just now." in answer.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        QUICK,
+        [*QUICK, "--keep-weights", "last"],
+        [*QUICK, "--task", "link", "--hits", "5", "--embedding-width", "3"],
+        [*QUICK, "--task", "link", "--hits", "5", "--embedding-width", "3", "--batch-size", "90",
+         "--fanouts", "4,3", "--feed", "push-pull", "--keep-weights", "last"],
+    ],
+)  # fmt: skip
+def test_a_run_that_was_killed_predicts_with_what_its_last_good_checkpoint_has(weft, monkeypatch, words):
+    ranks = ["--ranks", "2", "--engine", "threads"]
+    die(weft, monkeypatch, *words, *ranks)
+    answer = weft("predict", "died", "--into", "ours")
+    assert answer.status == 0, answer.err
+    assert answer.err.startswith("weft: died did not end; these are the weights of ")
+    assert answer.err.endswith(", from died/checkpoints/000008.000000.\n")
+    torn = checkpoints(Path("died"))[0] / "manifest.json"
+    kept = torn.read_bytes()
+    torn.write_bytes(kept[:-1])
+    assert "died/checkpoints/000007.000000." in weft("predict", "died", "--into", "older").err
+    torn.write_bytes(kept)
+    assert weft("train", *words, *ranks, "--epochs", "7", "--out", "seven").status == 0
+    assert weft("predict", "seven", "--into", "theirs").status == 0
+    files = sorted(path.name for path in Path("theirs").iterdir())
+    assert files == sorted(path.name for path in Path("ours").iterdir())
+    for name in files:
+        assert np.array_equal(np.load(f"ours/{name}"), np.load(f"theirs/{name}")), name
+    for path in checkpoints(Path("died")):
+        shutil.rmtree(path)
+    answer = weft("predict", "died", "--into", "none")
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert "died has no weights yet: that run did not end. Go on with it: weft train --resume" in answer.err
+
+
+def test_a_checkpoint_of_a_later_version_is_one_line_and_nothing_is_lost(weft, died):
+    from weft.train.checkpoint import _sealed
+
+    manifest = checkpoints(Path(died))[0] / "manifest.json"
+    body = json.loads(manifest.read_text())
+    body.pop("checksum")
+    manifest.write_text(_sealed(body | {"format": 2}))
+    before = {path: path.read_bytes() for path in Path(died).rglob("*") if path.is_file()}
+    answer = weft("train", "--resume", died)
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert "000008.000000 has format 2; this weft reads up to 1. Upgrade weft." in answer.err
+    assert {path: path.read_bytes() for path in Path(died).rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of 400 kB."""
+    folder = Path("disk").resolve()
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=400k", "weft-test", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full_costs_the_checkpoints_that_had_no_room_alone(weft, small_disk, monkeypatch):
+    words = [*QUICK[:-2], "--hidden", "32", "--dtype", "float64"]
+    assert weft("train", *words, "--out", "whole").status == 0
+    run = small_disk / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("weft.train.run.prune", lambda run, keep: None)  # as if it had been killed at its end
+        answer = weft("train", *words, *EACH, "--out", str(run))
+    assert answer.status == 0
+    kept = checkpoints(run)
+    assert 2 <= len(kept) < 11
+    assert [line for line in answer.err.splitlines() if line.startswith("weft:")] == [
+        "weft: no checkpoint was written: No space left on device; training goes on, "
+        f"{kept[0]} is the last good one."
+    ]
+    for path in kept:
+        Checkpoint(path).verify()
+    assert not [path for path in run.rglob("*") if path.name.endswith((".part", ".tmp"))]
+    assert same_weights(str(run), "whole")
+    (run / "summary.json").unlink()
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    answer = weft("train", "--resume", str(run))
+    assert f"in epoch {int(kept[0].name[:6])}\n" in answer.out
+    assert same_weights(str(run), "whole")
+    assert losses(str(run)) == losses("whole")
+
+
 # Signals
 
 
@@ -179,7 +275,7 @@ def trained_for(process: subprocess.Popen[str], run: str, epochs: int = 1) -> No
         time.sleep(0.01)  # between two looks
 
 
-LONG = ["small.weft", "--hidden", "8", "--epochs", "1000000", "--dtype", "float64", "--keep", "last"]
+LONG = ["small.weft", "--hidden", "8", "--epochs", "1000000", "--dtype", "float64", "--keep-weights", "last"]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +336,17 @@ def test_nohup_stays_in_force():
 
 
 def test_ranks_that_are_killed_are_started_again_and_nothing_is_left(weft):
-    words = [*LONG[:-2], "--keep", "last", "--ranks", "2", "--restarts", "1", "--checkpoint-every", "5"]
+    words = [
+        *LONG[:-2],
+        "--keep-weights",
+        "last",
+        "--ranks",
+        "2",
+        "--restarts",
+        "1",
+        "--checkpoint-every",
+        "5",
+    ]
     process = start(*words, "--out", "run", "--epochs", "400")
     try:
         trained_for(process, "run", 12)

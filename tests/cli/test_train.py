@@ -166,7 +166,7 @@ def test_ctrl_c_in_an_epoch_saves_the_run_and_exits_with_130(weft, monkeypatch):
         if metrics["epoch"] == 3:
             raise KeyboardInterrupt
 
-    words = ["small.weft", "--hidden", "8", "--keep", "last"]
+    words = ["small.weft", "--hidden", "8", "--keep-weights", "last"]
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "record", third_is_last)
         answer = weft("train", *words, "--epochs", "50", "--out", "run")

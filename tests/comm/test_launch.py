@@ -7,13 +7,15 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
 from weft.comm import connect, in_job
 from weft.comm.job import Failure, Outcome
-from weft.comm.launch import run_job
+from weft.comm.launch import launch, run_job
 from weft.errors import UserError
 
 PROGRAM = """
@@ -53,26 +55,40 @@ comm.all_reduce(torch.ones(3), phase="grad")
 """
 
 
-def command(folder: Path, fault: str, engine: str, ranks: int = 3, options: str = "") -> list[str]:
+def words(folder: Path, fault: str) -> list[str]:
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    code = (
-        "import sys; from weft.comm.launch import launch; "
-        f"sys.exit(launch([{str(program)!r}, {fault!r}, {str(folder)!r}], {ranks}, {engine!r}{options}))"
-    )
-    return [sys.executable, "-c", code]
+    return [str(program), fault, str(folder)]
 
 
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def run(folder: Path, fault: str, engine: str, options: str = "") -> subprocess.CompletedProcess[str]:
-    line = command(folder, fault, engine, options=options)
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def assert_nobody_left(folder: Path, ranks: int = 3) -> None:
+class Launch(Protocol):
+    def __call__(self, fault: str, engine: str, ranks: int = 2, **options: Any) -> Done: ...
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Launch:
+    """A job of this process: a launcher of its own would cost the seconds of a rank more."""
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+
+    def call(fault: str, engine: str, ranks: int = 2, **options: Any) -> Done:
+        status = launch(words(tmp_path, fault), ranks, engine, **options)
+        return Done(status, *capfd.readouterr())
+
+    return call
+
+
+def assert_nobody_left(folder: Path, ranks: int = 2) -> None:
     """All ranks came up, and all are gone; one that was just killed has a moment to go."""
     pids = [int(file.stem) for file in folder.glob("*.pid")]
     assert len(pids) == ranks
@@ -99,8 +115,10 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("engine", "fault"), [*(("mpi", fault) for fault in FAULTS), ("torch", "raise"), ("torch", "kill")]
 )
-def test_a_rank_that_fails_ends_all_and_is_named_first(engine: str, fault: str, tmp_path: Path) -> None:
-    done = run(tmp_path, fault, engine)
+def test_a_rank_that_fails_ends_all_and_is_named_first(
+    run: Launch, engine: str, fault: str, tmp_path: Path
+) -> None:
+    done = run(fault, engine)
     status, line = FAULTS[fault]
     assert done.stderr.splitlines()[0] == line
     assert done.returncode == status
@@ -115,30 +133,30 @@ def test_a_rank_that_fails_ends_all_and_is_named_first(engine: str, fault: str, 
 
 
 @pytest.mark.parametrize("engine", ["mpi", "torch"])
-def test_a_users_mistake_is_one_line_once_and_status_2(engine: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "user", engine)
+def test_a_users_mistake_is_one_line_once_and_status_2(run: Launch, engine: str, tmp_path: Path) -> None:
+    done = run("user", engine)
     assert done.stderr == "grid 4x2 needs 8 ranks. Use --ranks 8.\n"
     assert done.returncode == 2
     assert_nobody_left(tmp_path)
 
 
 @pytest.mark.parametrize("engine", ["mpi", "torch"])
-def test_a_stall_names_the_ranks_and_the_phase_and_ends_all(engine: str, tmp_path: Path) -> None:
+def test_a_stall_names_the_ranks_and_the_phase_and_ends_all(run: Launch, engine: str, tmp_path: Path) -> None:
     # Long enough for slow start-ups, which wait in the barrier, on a busy machine.
-    done = run(tmp_path, "stall", engine, options=", stall_seconds=8")
+    done = run("stall", engine, ranks=3, stall_seconds=8)
     assert done.stderr == (
         "no progress for 8 s: ranks 0, 2 are waiting in phase 'gather' (broadcast); "
         "rank 1 is not in a message\n"
     )
     assert done.returncode == 1
-    assert_nobody_left(tmp_path)
+    assert_nobody_left(tmp_path, 3)
 
 
 @pytest.mark.parametrize("engine", ["mpi", "torch"])
 def test_output_of_rank_0_passes_and_that_of_others_has_the_rank_in_front(
-    engine: str, tmp_path: Path
+    run: Launch, engine: str, tmp_path: Path
 ) -> None:
-    done = run(tmp_path, "fine", engine, options=", threads=2")
+    done = run("fine", engine, ranks=3, threads=2)
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [
         "[rank 1] hello from 1 2 3.0",
@@ -150,7 +168,7 @@ def test_output_of_rank_0_passes_and_that_of_others_has_the_rank_in_front(
         "[rank 2] note from 2",
         "note from 0",
     ]
-    assert_nobody_left(tmp_path)
+    assert_nobody_left(tmp_path, 3)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
@@ -158,7 +176,8 @@ def test_output_of_rank_0_passes_and_that_of_others_has_the_rank_in_front(
 def test_when_the_launcher_is_interrupted_or_killed_nothing_is_left(
     engine: str, number: signal.Signals, status: int, tmp_path: Path
 ) -> None:
-    line = command(tmp_path, "wait", engine)
+    code = f"import sys; from weft.comm.launch import launch; sys.exit(launch(sys.argv[1:], 2, {engine!r}))"
+    line = [sys.executable, "-c", code, *words(tmp_path, "wait")]
     (tmp_path / "private").mkdir()
     place = environment() | {"TMPDIR": str(tmp_path / "private")}
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place) as job:

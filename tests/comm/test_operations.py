@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 import torch
 
@@ -16,11 +19,36 @@ def test_operation_matches_numpy_on_virtual_ranks(case: str, ranks: int) -> None
     run_ranks(CASES[case], ranks, "threads")
 
 
+def on_fewer_and_fewer(comm: Communicator) -> list[int]:
+    """All cases on all ranks, then on those but the last, down to one; how many each was among."""
+    from weft.comm.selftest import run_cases
+
+    done, among = [], comm
+    while True:
+        assert len(run_cases(among)) > 5
+        done.append(among.size)
+        if among.size == 1:
+            return done
+        last = among.rank == among.size - 1
+        among = among.split(int(last), among.rank)  # the last goes on alone
+
+
 # One launch runs all cases: starting ranks takes longer than the cases do.
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("engine", ["mpi", "torch"])
-def test_operations_match_numpy_on_real_ranks(engine: str, ranks: int) -> None:
-    assert run_ranks("weft.comm.selftest:run_cases", ranks, engine) == [list(CASES)] * ranks
+def test_operations_match_numpy_on_real_ranks(mpi_ranks: Any, engine: str) -> None:
+    start = mpi_ranks if engine == "mpi" else functools.partial(run_ranks, engine=engine)
+    assert start(on_fewer_and_fewer, 4) == [[4, 3, 2, 1], [4, 3, 2, 1], [4, 3, 1], [4, 1]]
+
+
+def in_pieces_and_staged(comm: Communicator) -> tuple[list[str], list[str], bool]:
+    from weft.comm import mpi
+
+    most, elsewhere = mpi.MAX_COUNT, mpi._elsewhere
+    cut = everything_in_pieces(comm)
+    mpi.MAX_COUNT = most
+    staged, seen = everything_staged(comm)
+    mpi._elsewhere = elsewhere
+    return cut, staged, seen
 
 
 def everything_in_pieces(comm: Communicator) -> list[str]:
@@ -42,12 +70,6 @@ def everything_in_pieces(comm: Communicator) -> list[str]:
     return names
 
 
-def test_long_messages_go_in_pieces() -> None:
-    names = run_ranks(everything_in_pieces, 2, "mpi")[0]
-    assert "broadcast" in names
-    assert "all_gather" in names
-
-
 def everything_staged(comm: Communicator) -> tuple[list[str], bool]:
     """All cases with every tensor taken for one in a GPU's memory."""
     from weft.comm import mpi, selftest
@@ -57,8 +79,10 @@ def everything_staged(comm: Communicator) -> tuple[list[str], bool]:
     return selftest.run_cases(comm), len(seen) > 0
 
 
-def test_tensors_that_mpi_cannot_read_go_through_copies() -> None:
-    assert run_ranks(everything_staged, 2, "mpi") == [(list(CASES), True)] * 2
+def test_long_messages_go_in_pieces_and_what_mpi_cannot_read_through_copies(mpi_ranks: Any) -> None:
+    for cut, staged, seen in mpi_ranks(in_pieces_and_staged, 2):
+        assert {"broadcast", "all_gather"} <= set(cut)
+        assert (staged, seen) == (list(CASES), True)
 
 
 def wrong_sum(comm: Communicator) -> None:

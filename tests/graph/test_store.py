@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from weft.errors import UserError
 from weft.graph import Graph, karate, load, open_store, sbm, write_store
 from weft.graph import store as module
+from weft.kernels import native
 
 FIELDS = ("indptr", "indices", "weights", "features", "labels", "train_mask", "val_mask", "test_mask", "ids")
 
@@ -345,3 +348,29 @@ def test_rows_read_only_their_part_of_a_larger_graph(tmp_path: Path, monkeypatch
     rows = store.rows(100, 200)
     assert torch.equal(rows.features, graph.features[100:200])
     assert torch.equal(rows.indices, graph.indices[slice(*graph.indptr[[100, 200]].tolist())])
+
+
+@pytest.mark.skipif(native.extension is None, reason="needs the C++ part of weft")
+@pytest.mark.parametrize("left", [64, 4096 * 3])
+def test_a_store_that_is_cut_short_while_it_is_mapped_is_one_line_and_no_crash(left):
+    """In a process of its own, which ends."""
+    write_store(sbm(nodes=2000, features=16), "g.weft")
+    program = (
+        "import os, sys; from weft.graph import open_store; graph = open_store('g.weft').graph();"
+        f"os.truncate('g.weft', {left}); print(float(graph.features.sum()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (2, "")
+    path = Path("g.weft").resolve()
+    assert answer.stderr == (
+        f"weft: {path} was cut short while it was read, or its disk is full. Write it again, or make room.\n"
+    )
+
+
+def test_a_store_that_was_cut_short_after_it_was_opened_is_truncated():
+    store = open_store(write_store(sbm(nodes=200, features=16), "g.weft"))
+    os.truncate("g.weft", 128)
+    with pytest.raises(UserError, match=r"^g\.weft is truncated\. Write or copy the store again\.$"):
+        store.graph()

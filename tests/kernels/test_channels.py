@@ -12,6 +12,7 @@ from weft.kernels import CSR, use
 from weft.kernels.attention import Drop, Scores, attend, attend_backward, log_sum
 from weft.kernels.channels import (
     Channels,
+    Signs,
     channel_scores,
     channel_scores_backward,
     channel_stats,
@@ -83,18 +84,24 @@ def test_sums_and_their_gradients(a, width, inner, row, backend):
         with use(backend):
             close(channel_sum(a, bare, kind, xs, us), want)
             close(channel_sum(a, bare, kind, xs, us, out=g.clone()), want + g)
-            near = channel_sum_backward(a, bare, kind, "column", g, xs, us, True)
-            far = channel_sum_backward(a, bare, kind, "row", g, xs, us, False)
-        close(near.side, wanted[id(ch.column)])
-        assert far.weight is None
-        if ch.row is not None:
-            close(far.side, wanted[id(ch.row)])
-        if ch.weight is not None:
-            close(near.weight, wanted[id(ch.weight)])
-        if gate:
-            close(near.x, wanted[id(x)])
-        if gate and u is not None:
-            close(near.value_weight, wanted[id(u)])
+            ways = [None]
+            for share in (
+                () if gate or backend == "torch" else (1, 100_000)
+            ):  # all signs, then the first row's alone
+                ways.append(Signs.room(a, bare, 0, width, share=share))
+                close(channel_sum(a, bare, kind, signs=ways[-1]), want)
+            gradients = [channel_sum_backward(a, bare, kind, g, xs, us, signs) for signs in ways]
+        for found in gradients:
+            close(found.column, wanted[id(ch.column)])
+            assert (found.row is None) == (ch.row is None)
+            if ch.row is not None:
+                close(found.row, wanted[id(ch.row)])
+            if ch.weight is not None:
+                close(found.weight, wanted[id(ch.weight)])
+            if gate:
+                close(found.x, wanted[id(x)])
+            if gate and u is not None:
+                close(found.value_weight, wanted[id(u)])
 
 
 @given(a=matrices, width=widths, inner=st.sampled_from([0, 3, 16]), backend=backends)
@@ -130,17 +137,21 @@ def test_channel_scores_and_their_gradients(a, dim, heads, inner, backend):
     z = torch.nn.functional.leaky_relu(plain_z(a, ch), 0.2) * mix
     s, ds = z.view(a.arcs, heads, dim).sum(2), random(a.arcs, heads, seed=9)
     want = dict(zip(map(id, leaves), torch.autograd.grad((s * ds).sum(), leaves), strict=True))
-    bare, plain = detached(ch), mix.detach()
-    with use(backend):
-        close(channel_scores(a, bare, plain, 0.2, 0, dim, heads), s)
-        drow, dweight, dmix = channel_scores_backward(a, bare, ds, plain, 0.2, 0, dim, "row", True)
-        dcolumn, none, _ = channel_scores_backward(a, bare, ds, plain, 0.2, 0, dim, "column", False)
-    close(drow, want[id(ch.row)])
-    close(dcolumn, want[id(ch.column)])
-    close(dmix, want[id(mix)])
-    assert none is None
-    if ch.weight is not None:
-        close(dweight, want[id(ch.weight)])
+    bare, plain, into = detached(ch), mix.detach(), random(a.shape[1], width, seed=10)
+    for share in (1, 100_000):  # the second keeps the signs of the first row alone: others are made again
+        with use(backend):
+            signs = Signs.room(a, bare, 0, dim, share=share)
+            assert (signs is None) == (backend == "torch")
+            close(channel_scores(a, bare, plain, 0.2, 0, dim, heads, signs), s)
+            drow, dcolumn, dweight, dmix = channel_scores_backward(
+                a, bare, ds, plain, 0.2, 0, dim, signs, into.clone()
+            )
+            close(channel_scores_backward(a, bare, ds, plain, 0.2, 0, dim)[1], want[id(ch.column)])
+        close(drow, want[id(ch.row)])
+        close(dcolumn, want[id(ch.column)] + into)
+        close(dmix, want[id(mix)])
+        if ch.weight is not None:
+            close(dweight, want[id(ch.weight)])
 
 
 @pytest.mark.parametrize("kind", ["additive", "dot", "channel"])
@@ -164,7 +175,8 @@ def test_a_bias_and_values_of_arcs_in_attention(kind, dropped, rows, columns, de
         y, state = attend(a, scores, x, dim, raw=raw)
         assert state is not None
         stat = torch.cat([log_sum(state), torch.full((rows, heads), 0.3, dtype=torch.float64)], 1)
-        found = attend_backward(a, scores, stat, dy, x, dim, extra)
+        back = Scores("given", heads, given=raw, drop=drop) if kind == "channel" else scores
+        found = attend_backward(a, back, stat, dy, x, dim, extra)
         return [y, state, raw, *(t for t in found if t is not None)]
 
     with use("native"):
@@ -183,6 +195,9 @@ def test_a_sum_over_arcs_does_not_depend_on_the_threads():
     before = torch.get_num_threads()
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(channel_sum_backward(a, ch, "relu", "column", g, None, None, True).weight)
+        sums, ds = channel_sum_backward(a, ch, "relu", g), g[:, :1].new_ones(a.arcs, 1)
+        more = channel_scores_backward(a, ch, ds, g[0].contiguous(), 0.2, 0, 24)
+        found.append([sums.column, sums.weight, *more])
     torch.set_num_threads(before)
-    assert all(torch.equal(found[0], w) for w in found[1:])  # type: ignore[arg-type]
+    for other in found[1:]:
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(found[0], other, strict=True))  # type: ignore[arg-type]

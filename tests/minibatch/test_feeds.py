@@ -17,7 +17,7 @@ from weft.minibatch import Batch, Features, Flight, Pull, PushPull, Sampler, Top
 from weft.minibatch.feeds import check_columns, probe_columns
 from weft.nn import MODELS, GINLayer, Layer, Model, ModelConfig, Noise, build
 from weft.parallel import Blocks, ByBlocks, Columns, Grid, Partial, Rows, Volume, counted, redistribute
-from weft.train.encoders import sliced
+from weft.train.placed import sliced
 
 N, FEATURES, HIDDEN, CLASSES = 29, 5, 16, 3
 SEEDS = torch.tensor([7, 1, 28, 13])

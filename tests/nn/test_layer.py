@@ -204,6 +204,53 @@ def test_a_layer_that_is_written_as_a_whole_is_no_halves():
         Plain().partial(matrix_of(directed(), "none"), torch.ones(23, 2))
 
 
+def test_a_half_written_anew_does_not_inherit_what_was_said_of_the_old_one():
+    class Sharp(GCNLayer):
+        def apply(self, t):
+            return torch.sigmoid(super().apply(t))
+
+    class Near(GCNLayer):
+        def partial(self, A, h):
+            return super().partial(A, h)
+
+    class Said(Near):
+        direct = True
+
+        def apply(self, t):
+            return t + 1
+
+    class Same(GCNLayer):
+        pass
+
+    claims = {kind: (kind.entrywise, kind.direct, kind.fresh) for kind in (Sharp, Near, Said, Same)}
+    yes, no = True, False
+    assert claims == {Sharp: (no, yes, no), Near: (yes, no, no), Said: (no, yes, no), Same: (yes, yes, yes)}
+
+
+def test_a_second_half_written_anew_gets_its_gradients_behind_an_activation():
+    """Backward of a sigmoid reads its result: the ReLU behind it must not write there."""
+
+    class Sharp(GCNLayer):
+        def apply(self, t):
+            return torch.sigmoid(super().apply(t)) - 0.5
+
+    class Bare(GCNLayer):
+        def apply(self, t):
+            return torch.sigmoid(super().apply(t))
+
+    from weft.nn import Model, ModelConfig
+
+    A, h = matrix_of(directed(), "gcn"), torch.randn(23, 5, dtype=torch.float64)
+    for kind in (Sharp, Bare):
+        model = Model([kind(5, 4), GCNLayer(4, 3)], [5, 4, 3], "gcn", ModelConfig(dropout=0.0)).double()
+        ours = torch.autograd.grad(model(A, h).square().sum(), list(model.parameters()))
+        a, (first, second) = adjacency(directed(), "gcn").dense().double(), model.layers
+        z = torch.sigmoid(a @ h @ first.weight + first.bias) - (0.5 if kind is Sharp else 0.0)
+        want = (a @ torch.relu(z) @ second.weight + second.bias).square().sum()
+        for mine, dense in zip(ours, torch.autograd.grad(want, list(model.parameters())), strict=True):
+            torch.testing.assert_close(mine, dense, rtol=1e-10, atol=1e-12)
+
+
 def test_models_take_torchs_apply_though_layers_have_their_own():
     from weft.nn import ModelConfig, build
 

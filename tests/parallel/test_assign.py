@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.comm import Communicator, run_ranks
+from weft.comm import Communicator
 from weft.comm.threads import run_threads, single
 from weft.errors import UserError
 from weft.graph import Graph, load, open_store, write_store
@@ -25,14 +25,6 @@ from ..train.real_ranks import train_in_turn
 
 SPARSE = {"2x2x1": 4, "2x1x2": 4, "1x3x1": 3, "3x2x1": 6, "2x2x2": 8}
 """Grids with more than one axis, and their ranks."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def settings(**parallel: object) -> RunConfig:
@@ -163,26 +155,26 @@ def test_a_damaged_file_of_parts_is_one_line(tmp_path):
         check_assignment(160, Grid(3), ParallelConfig(partition=str(path)))
 
 
-def real_ranks(folder: Path, ranks: int, ways: list[dict[str, Any]]) -> None:
+def real_ranks(mpi_ranks: Any, folder: Path, ranks: int, ways: list[dict[str, Any]]) -> None:
     path = str(write_store(small(), folder / "g.weft"))
-    for alone, *losses in run_ranks(train_in_turn, ranks, "mpi", path, ways, stall_seconds=300):
+    for alone, *losses in mpi_ranks(train_in_turn, ranks, path, ways):
         assert len(losses) == len(ways)
         for way, loss in zip(ways, losses, strict=True):
             assert loss == pytest.approx(alone, rel=1e-9), way
 
 
-def test_two_real_ranks_train_on_a_hypergraph_partition(tmp_path):
-    real_ranks(tmp_path, 2, [{"strategy": "halo", "partition": "hypergraph", "order": "rcm"}])
+def test_two_real_ranks_train_on_a_hypergraph_partition(mpi_ranks, tmp_path):
+    real_ranks(mpi_ranks, tmp_path, 2, [{"strategy": "halo", "partition": "hypergraph", "order": "rcm"}])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_real_ranks_train_with_every_partitioner(tmp_path, ranks):
+def test_real_ranks_train_with_every_partitioner(mpi_ranks, tmp_path, ranks):
     ways: list[dict[str, Any]] = [{"strategy": "halo", "partition": method} for method in METHODS]
     for grid, needed in SPARSE.items():
         if needed == ranks:
             ways.append({"strategy": "grid", "grid": grid, "exchange": "sparse", "partition": "hypergraph"})
-    real_ranks(tmp_path, ranks, ways)
+    real_ranks(mpi_ranks, tmp_path, ranks, ways)
 
 
 @pytest.mark.slow

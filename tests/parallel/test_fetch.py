@@ -125,5 +125,5 @@ def many(comm: Communicator) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_real_ranks_find_their_owners(ranks):
-    assert run_ranks(many, ranks, "mpi") == [ranks] * ranks
+def test_real_ranks_find_their_owners(mpi_ranks, ranks):
+    assert mpi_ranks(many, ranks) == [ranks] * ranks

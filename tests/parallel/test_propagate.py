@@ -76,9 +76,9 @@ def test_sixty_four_ranks_equal_serial_on_more_grids(shape):
 
 # Starting processes takes longer than the cases do: one launch runs all of them.
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_real_ranks_equal_serial_on_every_grid(ranks):
+def test_real_ranks_equal_serial_on_every_grid(mpi_ranks, ranks):
     cases = [case for shape in factorisations(ranks) for case in cases_of(shape)]
-    assert run_ranks(check_all, ranks, "mpi", cases) == [len(cases)] * ranks
+    assert mpi_ranks(check_all, ranks, cases) == [len(cases)] * ranks
 
 
 def test_eight_real_ranks_equal_serial_on_every_grid():

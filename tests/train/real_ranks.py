@@ -8,6 +8,8 @@ import torch
 
 from weft.comm import Communicator, Ledger
 from weft.graph import open_store
+from weft.nn.registry import readers
+from weft.parallel import Volume
 from weft.train import RunConfig, Trainer
 from weft.train.verify import compare, serial, trace
 
@@ -52,13 +54,23 @@ def link_in_turn(comm: Communicator, store: str, ways: list[dict[str, Any]]) -> 
     return losses
 
 
+OVER_ARCS = ("gat+arcs", "gatv2", "transformer", "gine", "resgated", "pna", "rgcn")
+"""Models that read what arcs carry; GAT does where told."""
+
+
 def attention(model: str, **parallel: Any) -> RunConfig:
-    """A run of gat, agnn or va with everything that draws random numbers."""
+    """A run of a model over arcs with everything that draws random numbers."""
     made = RunConfig()
-    made.model.name, made.model.layers, made.model.hidden = model, 3, 6
-    if model == "gat":
+    made.model.name, made.model.layers, made.model.hidden = model.removesuffix("+arcs"), 3, 6
+    if made.model.name != model:
+        made.model.arc_features = -1
+    if made.model.name in readers("heads"):
         made.model.heads, made.model.output_heads = 2, 3
-    made.model.dropout, made.model.input_dropout, made.model.attention_dropout = 0.3, 0.1, 0.4
+    if made.model.name in readers("attention_dropout"):
+        made.model.attention_dropout = 0.4
+    if model == "rgcn":
+        made.model.bases = 2
+    made.model.dropout, made.model.input_dropout = 0.3, 0.1
     made.train.dtype, made.train.epochs, made.train.lr = "float64", 3, 0.02
     for name, value in parallel.items():
         assert hasattr(made.parallel, name), name
@@ -85,4 +97,24 @@ def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict
             moved = {phase: (line["words"], line["messages"]) for phase, line in lines.items()}
             words, messages = foretold.words, foretold.messages
             assert moved == {phase: (words[phase], messages[phase]) for phase in words}, (model, parallel)
+    return found
+
+
+def batches_over_arcs(comm: Communicator, source: Any) -> list[float]:
+    """For each model that reads arcs, two epochs of batches: the difference to one rank's; words checked."""
+    torch.set_num_threads(1)
+    source = open_store(source, verify=False) if isinstance(source, str) else source
+    found = []
+    for model in OVER_ARCS:
+        made = attention(model)
+        made.model.layers, made.batch.batch_size, made.batch.fanouts = 2, 29, "4,3"
+        ours, alone = Trainer(source, made, comm), Trainer(source, made)
+        for epoch in (1, 2):
+            foretold = ours.predict(epoch)
+            with Ledger(comm) as books:
+                ours.step(epoch)
+            alone.step(epoch)
+            assert Volume.of(books) == foretold, model
+        pairs = zip(ours.model.parameters(), alone.model.parameters(), strict=True)
+        found.append(max(float((p - q).detach().abs().max() / q.detach().abs().max()) for p, q in pairs))
     return found

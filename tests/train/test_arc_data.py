@@ -119,3 +119,29 @@ def test_batches_over_parts_give_what_one_process_gives_in_the_words_foretold(tm
 def test_a_model_that_reads_what_the_graph_lacks_is_refused_by_name():
     with pytest.raises(UserError, match="the arcs of small carry no 'features'; what they carry: none"):
         Trainer(small(), whole("none"))
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "message"),
+    [
+        ("gatv2", {"features": torch.ones(9, 3)}, {"arc_features": 5}, "5 features an arc, the graph has 3."),
+        ("gine", {}, {"arc_features": 2}, "gine reads 2 features an arc, the graph has 0."),
+        ("pna", {"features": torch.ones(9)}, {}, "are 9 numbers. Give a row for each arc, 9x1."),
+        ("rgcn", {"type": torch.arange(9) % 3}, {"relations": 2}, "2 relations are too few: "),
+        ("rgcn", {"type": torch.ones(9)}, {}, "are float32, 1-dimensional. Kinds"),
+        ("rgcn", {}, {}, "rgcn reads kinds of arcs, the graph has none."),
+    ],
+)  # fmt: skip
+def test_what_arcs_carry_must_be_what_the_model_reads(model, data, options, message):
+    graph = Graph.from_arcs(torch.arange(9), (torch.arange(9) + 1) % 9, 9, arc_data=data).replace(
+        features=torch.ones(9, 2), labels=torch.zeros(9, dtype=torch.long), num_classes=2,
+        train_mask=torch.ones(9, dtype=torch.bool),
+    )  # fmt: skip
+    config = RunConfig()
+    config.model.name = model
+    for name, value in options.items():
+        setattr(config.model, name, value)
+    with pytest.raises(UserError) as caught:
+        Trainer(graph, config)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,6 @@ from weft.train.gradients import Gradients, Told
 
 from .graphs import config, multilabel, small
 from .real_ranks import train_in_turn
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Virtual ranks are threads: each computes with one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
 
 # Every model with all that stands between its layers; widths 8-8-8-4, so that residuals apply.
 EXTRAS = {"model_dropout": 0.4, "model_layer_norm": True, "model_residual": True, "model_input_dropout": 0.2}
@@ -54,7 +43,7 @@ GRIDS: dict[str, tuple[int, dict[str, object]]] = {
 
 
 def settings(model: str, **parallel: object) -> RunConfig:
-    made = config(dtype="float64", epochs=5, keep="last", **MODELS[model])
+    made = config(dtype="float64", epochs=5, keep_weights="last", **MODELS[model])
     for name, value in parallel.items():
         assert hasattr(made.parallel, name), name
         setattr(made.parallel, name, value)
@@ -165,24 +154,25 @@ def test_a_run_from_a_store_on_a_grid_is_the_run_from_memory(tmp_path):
         assert ours["metrics"] == theirs["metrics"]
 
 
-def check_real_ranks(folder: Path, ranks: int, ways: list[dict[str, Any]]) -> None:
-    """Starting processes takes longer than training does: one launch tries all ways."""
+def check_real_ranks(mpi_ranks: Any, folder: Path, ranks: int, ways: list[dict[str, Any]]) -> None:
     path = str(write_store(small(), folder / "g.weft"))
-    for serial, *losses in run_ranks(train_in_turn, ranks, "mpi", path, ways):
+    for serial, *losses in mpi_ranks(train_in_turn, ranks, path, ways):
         assert len(losses) == len(ways)
         for loss in losses:
             assert loss == pytest.approx(serial, rel=1e-9)
 
 
-def test_three_real_ranks_train_as_one_process_does(tmp_path):
+def test_three_real_ranks_train_as_one_process_does(mpi_ranks, tmp_path):
     sparse = {"strategy": "grid", "grid": "1x3x1", "exchange": "sparse", "overlap": False}
-    check_real_ranks(tmp_path, 3, [{"strategy": "halo"}, {"strategy": "feature"}, sparse])
+    check_real_ranks(mpi_ranks, tmp_path, 3, [{"strategy": "halo"}, {"strategy": "feature"}, sparse])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_real_ranks_train_as_one_process_does_on_every_strategy(tmp_path, ranks):
-    check_real_ranks(tmp_path, ranks, [{"strategy": name} for name in STRATEGIES if name != "grid"])
+def test_real_ranks_train_as_one_process_does_on_every_strategy(mpi_ranks, tmp_path, ranks):
+    check_real_ranks(
+        mpi_ranks, tmp_path, ranks, [{"strategy": name} for name in STRATEGIES if name != "grid"]
+    )
 
 
 # Cora, seed by seed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,6 @@ GRIDS: dict[str, tuple[int, dict[str, object]]] = {
     "a-stationary on 4": (4, {"strategy": "a-stationary"}),
     "feature on 2": (2, {"strategy": "feature"}),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def links(features: bool = True) -> Graph:
@@ -217,19 +208,15 @@ def test_cora_links_are_found(data: Path):
     assert result.scores["test_auc"] > 0.88
 
 
-def check_real_ranks(folder: Path, ranks: int, ways: list[dict[str, Any]]) -> None:
-    path = str(write_store(links(), folder / "g.weft"))
-    for serial_losses, *losses in run_ranks(link_in_turn, ranks, "mpi", path, ways):
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_real_ranks_learn_links_as_one_process_does(mpi_ranks, tmp_path, ranks):
+    ways = [{"strategy": name} for name in ("1d", "halo", "2d", "3d", "a-stationary", "feature")]
+    path = str(write_store(links(), tmp_path / "g.weft"))
+    for serial_losses, *losses in mpi_ranks(link_in_turn, ranks, path, ways):
         assert len(losses) == len(ways)
         for loss in losses:
             assert loss == pytest.approx(serial_losses, rel=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_real_ranks_learn_links_as_one_process_does(tmp_path, ranks):
-    names = ("1d", "halo", "2d", "3d", "a-stationary", "feature")
-    check_real_ranks(tmp_path, ranks, [{"strategy": name} for name in names])
 
 
 @pytest.mark.parametrize(

@@ -2,127 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from weft.comm import Communicator, Ledger, run_ranks
+from weft.comm import Communicator, run_ranks
 from weft.errors import UserError
-from weft.graph import Graph, hold_out, load, split
-from weft.nn import MODELS, Layer, ModelConfig, SGCLayer, build, register
+from weft.nn import MODELS, GCNLayer, Layer, ModelConfig, SGCLayer, build, register
 from weft.nn.layer import in_halves, weight_of
-from weft.parallel import Volume
-from weft.train import RunConfig, Trainer
-from weft.train.result import agrees
-from weft.train.verify import gradient_differences, relative_difference
+from weft.train import Trainer
+from weft.train.verify import relative_difference
 
+from ..examples import FOLDER, example
+from .matrix_ranks import FEATURES, check, graph_of, on_real_ranks, reference, settings, train
+
+EXAMPLES = [("shy_attention", "shy"), ("generous_mean", "generous")]
 HOWS = ("whole", "pull", "push-pull", "pipeline")
 TASKS = ("node", "link")
-EPOCHS, FEATURES = 3, 13  # which neither 2, 3 nor 4 ranks divide
 ATTENTION = ("gat", "gatv2", "transformer", "agnn", "va")
 WHOLE_ROWS = ("gatv2", "transformer", "gine", "resgated", "pna")
 """Models whose layers want whole rows: not under push-pull."""
 CASES = [(m, how) for m in MODELS for how in HOWS if how in ("whole", "pull") or m not in WHOLE_ROWS]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Virtual ranks are threads: each computes with one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@functools.cache
-def graph_of(task: str) -> Graph:
-    graph = split(
-        load(f"sbm:nodes=301,features={FEATURES},classes=4,degree=6,arc_features=3,arc_types=3"), 0.5, 0.25, 0
-    )
-    return hold_out(graph) if task == "link" else graph
-
-
-def settings(model: str, how: str, task: str, **more: Any) -> RunConfig:
-    """`more`: `section__name` = value."""
-    made = RunConfig()
-    made.model.name, made.model.hidden, made.train.dtype, made.train.task = model, 8, "float64", task
-    if task == "link":
-        made.link.hits = 3
-    if how == "whole":
-        if task == "link":
-            made.link.pair_batch = 400
-    else:
-        made.batch.batch_size, made.batch.fanouts = 64 if task == "node" else 400, "5,4"
-        made.batch.feed, made.batch.pipeline = "pull" if how == "pull" else "push-pull", how == "pipeline"
-    for path, value in more.items():
-        section, name = path.split("__")
-        setattr(getattr(made, section), name, value)
-    return made
-
-
-@dataclass
-class Seen:
-    losses: list[float] = field(default_factory=list)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    embedding: Tensor = field(default_factory=lambda: torch.empty(0))
-    words: list[tuple[Volume, Volume]] = field(default_factory=list)
-    """(moved, foretold before) of each epoch but the first, which may make what is kept."""
-    bound: bool = False
-    """Whether errors that are 0 stay at home, so that what is foretold of them is the most."""
-    first: list[int] = field(default_factory=list)
-    """The shape of this rank's weights of the first layer."""
-
-
-def train(comm: Communicator, graph: Graph, made: RunConfig) -> Seen:
-    trainer, seen = Trainer(graph, made, comm), Seen()
-    for epoch in range(1, EPOCHS + 1):
-        foretold = trainer.predict(epoch) if comm.size > 1 and epoch > 1 else None
-        with Ledger(comm) as books:
-            seen.losses.append(trainer.step(epoch))
-        if foretold is not None:
-            seen.words.append((Volume.of(books), foretold))
-    seen.gradients = trainer.gradients()
-    seen.embedding = trainer.A.layout.collect(trainer.embed())
-    seen.bound = trainer.model.rectified and trainer.encoder.name == "push-pull"
-    seen.first = [p.shape[0] for p in trainer.encoder.live.layers[0].parameters() if p.dim() == 2]
-    return seen
-
-
-def check(ours: Seen, alone: Seen, what: object) -> None:
-    assert ours.losses == pytest.approx(alone.losses, rel=1e-9), what
-    assert ours.gradients.keys() == alone.gradients.keys(), what
-    for name, difference in gradient_differences(ours.gradients, alone.gradients).items():
-        assert ours.gradients[name].shape == alone.gradients[name].shape, (what, name)
-        assert difference <= 1e-9, (what, name)
-    assert relative_difference(ours.embedding, alone.embedding) <= 1e-9, what
-    assert len(ours.words) == EPOCHS - 1
-    for moved, foretold in ours.words:
-        if ours.bound:
-            assert agrees(moved.words, foretold.words), (what, moved.words, foretold.words)
-            assert moved.words["errors"] < foretold.words["errors"], what  # many are 0
-        else:
-            assert moved == foretold, (what, moved, foretold)
-
-
 def on_all_ranks(model: str, how: str, task: str, ranks: tuple[int, ...], **more: Any) -> None:
-    """The reference of push-pull is pull on one rank; of the pipeline, the pipeline with pull on one rank."""
     made = settings(model, how, task, **more)
-    alone = settings(model, how, task, **more)
-    if how != "whole":
-        alone.batch.feed = "pull"
-    (want,) = run_ranks(train, 1, "threads", graph_of(task), alone)
+    (want,) = run_ranks(train, 1, "threads", graph_of(task), reference(model, how, task, **more))
     assert all(torch.isfinite(torch.tensor(want.losses)))
     assert any(bool(g.abs().max() > 0) for g in want.gradients.values())
     for count in ranks:
         seen = run_ranks(train, count, "threads", graph_of(task), made)
         for rank, ours in enumerate(seen):
             check(ours, want, (model, how, task, count, rank))
-        if how in ("push-pull", "pipeline"):
+        if how in ("push-pull", "pipeline") and count > 1:
             # The first weights are cut: nobody has all rows, all together have each once.
             assert max(ours.first[0] for ours in seen) < want.first[0]
             assert sum(ours.first[0] for ours in seen) == want.first[0]
@@ -138,7 +52,9 @@ def whole_rows_once(model: str, task: str) -> bool:
     [(m, how, task) for m, how in CASES for task in TASKS if whole_rows_once(m, task)],
 )
 def test_ranks_train_as_one_does_and_move_what_was_foretold(model, how, task):
-    on_all_ranks(model, how, task, (3,) if model in WHOLE_ROWS and how == "pull" else (2, 3, 4))
+    few = (3,) if model in WHOLE_ROWS and how == "pull" else (2, 3, 4)
+    # The reference is pull on one rank: by columns, one rank is a case of its own.
+    on_all_ranks(model, how, task, (1, *few) if how in ("push-pull", "pipeline") else few)
 
 
 def extras(model: str) -> dict[str, Any]:
@@ -239,11 +155,25 @@ class Synced(Crooked):
         return A @ (gate * z)
 
 
+class Shared(GCNLayer):
+    """Its second half mixes the columns of a row, which the one that it takes the place of did not."""
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.softmax(super().apply(t), 1)
+
+
 class Short(Halves):
     """Forgets a row."""
 
     def partial(self, A: Any, h: Tensor) -> Tensor:
         return super().partial(A, h)[1:]
+
+
+class Late(Halves):
+    """Forgets a row in its second half."""
+
+    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
+        return t[1:]
 
 
 @pytest.fixture
@@ -263,10 +193,32 @@ def test_a_layer_that_has_only_forward_runs_on_the_whole_graph_and_on_samples(mi
     on_all_ranks(mine(Whole), how, "node", (2, 3))
 
 
-@pytest.mark.parametrize("kind", [Halves, Synced])
+@pytest.mark.parametrize("kind", [Halves, Synced, Shared])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_layer_in_halves_runs_everywhere(mine, kind, how):
     on_all_ranks(mine(kind), how, "node", (3,))
+
+
+PLAIN = [m for m in MODELS if m in ("gcn", "sage", "gin", "sgc", "gat", "agnn", "va")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_real_ranks_do_as_virtual_ones(mpi_ranks, ranks):
+    """Each model, way and task on one number of real ranks, which goes round among them."""
+    ways = [[m, how, task] for task in TASKS for m in [*PLAIN, "shy", "generous"] for how in HOWS]
+    cases = [way for place, way in enumerate(ways) if (place + place // 4) % 3 + 2 == ranks]
+    assert {how for _, how, _ in cases} == set(HOWS)
+    files = [str(FOLDER / f"{file}.py") for file, _ in EXAMPLES]
+    assert mpi_ranks(on_real_ranks, ranks, cases, files) == [len(cases)] * ranks
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("file", "model"), EXAMPLES)
+def test_the_layers_of_the_examples_run_everywhere(monkeypatch, file, model, how):
+    example(file, monkeypatch)
+    on_all_ranks(model, how, "node", (2, 4))
+    on_all_ranks(model, how, "link", (3,))
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -278,7 +230,7 @@ def test_layers_of_several_hops_run_everywhere(mine, how, residual):
         "mine", lambda c, own, w: ([SGCLayer(w[0], w[1]), SGCLayer(w[1], w[2])], "gcn"),
         widths=lambda c, inputs, outputs: [inputs, c.hidden, outputs],
     )  # fmt: skip
-    more = {"model__layers": 4, "model__residual": residual, "model__hidden": FEATURES}
+    more = {"model__residual": residual, "model__hidden": FEATURES}
     if how != "whole":
         more["batch__fanouts"] = "3,3,2,2"
     if residual and how in ("push-pull", "pipeline"):
@@ -326,7 +278,10 @@ def test_auto_feeds_by_pull_what_has_only_forward_and_says_why(mine):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_layer_that_returns_the_wrong_number_of_rows_is_named(mine, how):
-    with pytest.raises(UserError, match=r"layer 1, Short, returned \(\d+, 8\) for \d+ vertices") as caught:
-        run_ranks(train, 1, "threads", graph_of("node"), settings(mine(Short), how, "node"))
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("kind", [Short, Late])
+def test_a_layer_that_returns_the_wrong_number_of_rows_is_named(mine, kind, how):
+    named = rf"layer 1, {kind.__name__}, returned \(\d+, 8\) for \d+ vertices"
+    for ranks in (1, 2):
+        with pytest.raises(UserError, match=named) as caught:
+            run_ranks(train, ranks, "threads", graph_of("node"), settings(mine(kind), how, "node"))
+        assert "\n" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from weft.errors import UserError
 from weft.nn import ModelConfig, build
 from weft.train import TrainConfig, Trainer
-from weft.train.optimise import _OPTIMISERS, _SCHEDULES, Schedule, optimiser
+from weft.train.optimise import _OPTIMISERS, _SCHEDULES, Schedule, kept_shapes, optimiser
 
 from .graphs import config, small
 
@@ -25,6 +26,9 @@ def test_every_optimiser_of_torch_takes_a_step(name):
     before = [p.clone() for p in trainer.model.parameters()]
     assert trainer.step(1) > 0
     assert any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+    for p, kept in trainer.optimiser.state.items():  # what a checkpoint must have of it
+        tensors = {key: tuple(x.shape) for key, x in kept.items() if isinstance(x, torch.Tensor)}
+        assert kept_shapes(trainer.optimiser, p.shape) == tensors
 
 
 def test_the_usual_names_are_known():
@@ -124,3 +128,19 @@ def test_what_a_schedule_refuses_is_named(settings, message):
     with pytest.raises(UserError) as caught:
         Schedule(optimiser(model(), options), options)
     assert str(caught.value).startswith(message)
+
+
+def test_weights_that_lie_in_another_order_take_the_same_step():
+    """torch's fused step reads memory as it lies: a transposed weight must not go through it."""
+    plain = model()
+    turned = copy.deepcopy(plain)
+    layer = turned.layers[0]
+    layer.weight = torch.nn.Parameter(layer.weight.detach().t().contiguous().t())
+    assert not layer.weight.is_contiguous()
+    for made in (plain, turned):
+        step = optimiser(made, TrainConfig())
+        assert bool(step.defaults["fused"]) == (made is plain)
+        for p in made.parameters():
+            p.grad = torch.arange(p.numel(), dtype=p.dtype).view(p.shape)
+        step.step()
+    torch.testing.assert_close(layer.weight, plain.layers[0].weight)

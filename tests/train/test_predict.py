@@ -57,7 +57,7 @@ def test_another_graph_or_model_is_refused_in_one_line(run):
     ("file", "content", "words"),
     [
         ("config.toml", None, "no config.toml"),
-        ("weights.pt", None, "has no weights.pt"),
+        ("weights.pt", None, "has no weights yet"),
         ("summary.json", "{}", "damaged"),
         ("weights.pt", "not weights", "damaged"),
     ],

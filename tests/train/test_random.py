@@ -11,6 +11,7 @@ from weft.errors import UserError
 from weft.graph import Graph, hold_out
 from weft.nn import MODELS
 from weft.train import RunConfig
+from weft.train.numbers import BadNumbers
 from weft.train.verify import TOLERANCE, compare, serial, trace
 
 from .graphs import small
@@ -43,6 +44,10 @@ def drawn(seed: int) -> tuple[RunConfig, int]:
     train.dtype, train.epochs, train.lr, train.seed = "float64", 3, 0.02, seed
     train.clip_norm = draw.choice((0.0, 0.0, 0.3))
     train.optimizer = draw.choice(("adam", "sgd", "rmsprop", "adamw"))
+    if model.name == "va" and not train.clip_norm:
+        # Its layers are products of three: a step too long, and losses grow to 1e204 within two epochs,
+        # where the last digits of a sum come up in the ninth of the next loss.
+        train.clip_norm = 0.3
     ranks = draw.choice(list(GRIDS))
     parallel.strategy, parallel.grid = draw.choice(GRIDS[ranks])
     if parallel.strategy == "1.5d":
@@ -89,7 +94,7 @@ def test_a_random_configuration_gives_the_serial_numbers(first):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [1000, 1300])
+@pytest.mark.parametrize("first", range(1000, 1400, 40))
 def test_many_random_configurations_do(first):
     assert sum(try_one(seed) for seed in range(first, first + 20)) >= 8
 
@@ -103,6 +108,20 @@ def test_sgc_without_bias_is_fed_by_columns(layers):
     made.batch.fanouts = ",".join(["3"] * layers)
     rows = run_ranks(differences, 2, "threads", small(nodes=61), made)[0]
     assert max(rows.values()) < 1e-9
+
+
+def test_a_run_that_overflows_is_not_compared_but_named():
+    """Draw 1044 without its clip: one process, too, has losses of 1e3 and 1e204, then NaN gradients."""
+    made, ranks = drawn(1044)
+    assert (made.model.name, made.train.optimizer, made.train.task) == ("va", "sgd", "link")
+    made.train.clip_norm = 0.0
+    graph = hold_out(small(nodes=61), 0.1, 0.1, 0)
+    for run in (lambda: serial(graph, made), lambda: run_ranks(differences, ranks, "threads", graph, made)):
+        with pytest.raises(BadNumbers, match="the loss or a gradient is not finite in epoch 2, ") as caught:
+            run()
+        assert "Lower --lr, now 0.02, or use --clip-norm 1." in str(caught.value)
+    made.train.on_nan = "skip"  # as asked: left out, on all ranks alike
+    assert len(serial(graph, made).losses) == 3
 
 
 def test_a_scalar_gradient_that_is_nothing_but_rounding_is_no_difference():

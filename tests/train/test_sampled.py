@@ -250,10 +250,10 @@ def test_a_mistake_is_one_line(more, message):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_real_ranks_give_the_same_by_both_feeds(tmp_path, ranks):
+def test_real_ranks_give_the_same_by_both_feeds(mpi_ranks, tmp_path, ranks):
     """13 features, which no number of ranks here divides; replicated arcs, and one part of them a rank."""
     store = str(write_store(small(features=13), tmp_path / "g.weft"))
-    assert run_ranks(both_feeds, ranks, "mpi", store, list(WAYS)) == list(range(ranks))
+    assert mpi_ranks(both_feeds, ranks, store, list(WAYS)) == list(range(ranks))
 
 
 # Accuracy

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
@@ -29,14 +27,6 @@ WAYS: dict[str, dict[str, object]] = {
         "model_input_dropout": 0.2,
     },
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sampled(

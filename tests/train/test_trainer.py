@@ -46,7 +46,7 @@ def small_for(name: str) -> Graph:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_seed_repeats_a_run_to_the_bit_and_another_does_not(name):
-    settings = {"model_name": name, "model_input_dropout": 0.2, "keep": "last"}
+    settings = {"model_name": name, "model_input_dropout": 0.2, "keep_weights": "last"}
     (a, loss_a), (b, loss_b) = (trained(small_for(name), config(seed=5, **settings)) for _ in range(2))
     c, loss_c = trained(small_for(name), config(seed=6, **settings))
     assert loss_a == loss_b
@@ -134,7 +134,7 @@ def test_best_keeps_the_weights_of_the_best_validation_result():
 
 def test_last_keeps_the_last_weights():
     records: list[dict[str, float]] = []
-    trainer = Trainer(small(), config(epochs=30, lr=0.3, keep="last"))
+    trainer = Trainer(small(), config(epochs=30, lr=0.3, keep_weights="last"))
     result = trainer.fit(on_epoch=records.append)
     assert result.best_epoch == 30
     assert result.accuracy["val"] == records[-1]["val_accuracy"]
@@ -162,9 +162,9 @@ def test_patience_counts_evaluations_and_not_epochs():
 
 
 def test_evaluating_rarely_changes_no_weights_and_always_covers_the_last_epoch():
-    often, _ = trained(small(), config(keep="last"))
+    often, _ = trained(small(), config(keep_weights="last"))
     records: list[dict[str, float]] = []
-    rarely = Trainer(small(), config(keep="last", evaluate_every=5))
+    rarely = Trainer(small(), config(keep_weights="last", evaluate_every=5))
     rarely.fit(on_epoch=records.append)
     assert same_weights(often, rarely)
     assert [r["epoch"] for r in records if "test_accuracy" in r] == [5, 10, 12]
@@ -184,9 +184,9 @@ def test_without_validation_vertices_the_last_weights_are_kept():
 
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_ctrl_c_keeps_what_was_learned(keep):
-    interrupted = Trainer(small(), config(epochs=100, keep=keep))
+    interrupted = Trainer(small(), config(epochs=100, keep_weights=keep))
     result = interrupted.fit(on_epoch=interrupt_after(6))
-    whole = Trainer(small(), config(epochs=6, keep=keep))
+    whole = Trainer(small(), config(epochs=6, keep_weights=keep))
     whole_result = whole.fit()
     assert result.interrupted
     assert not whole_result.interrupted
@@ -204,7 +204,7 @@ def test_ctrl_c_before_any_evaluation_keeps_the_present_weights():
 
 
 def test_a_second_ctrl_c_during_the_last_evaluation_loses_no_weights(monkeypatch):
-    trainer = Trainer(small(), config(epochs=100, evaluate_every=50, keep="last"))
+    trainer = Trainer(small(), config(epochs=100, evaluate_every=50, keep_weights="last"))
 
     def impatient(epoch):
         raise KeyboardInterrupt
@@ -271,7 +271,7 @@ def test_a_graph_that_cannot_be_trained_on_is_refused(changes, message):
         ({"threads": -2}, "threads must be at least 0, not -2."),
         ({"threads": 10**6}, "threads must be at most 1024, not 1000000."),
         ({"dtype": "float16"}, "unknown dtype 'float16'. Did you mean 'float"),
-        ({"keep": "bst"}, "unknown keep 'bst'. Did you mean 'best'?"),
+        ({"keep_weights": "bst"}, "unknown keep_weights 'bst'. Did you mean 'best'?"),
         ({"model_layers": 0}, "layers must be at least 1, not 0."),
         ({"model_hidden": 10**12}, "a model of 2 layers with hidden=1000000000000 on 160 vertices: "),
         ({"model_layers": 10**9}, "a model of 1000000000 layers with hidden=8: "),
@@ -326,7 +326,7 @@ def test_kipf_and_wellings_gcn_reaches_its_published_accuracy(data: Path, name: 
         settings.model.hidden, settings.model.dropout, settings.model.input_dropout = 16, 0.5, 0.5
         settings.train.weight_decay, settings.train.decay, settings.train.lr = 5e-4, "first", 0.01
         settings.train.epochs, settings.train.evaluate_every = 200, 200
-        settings.train.keep, settings.train.seed = "last", seed
+        settings.train.keep_weights, settings.train.seed = "last", seed
         accuracies.append(Trainer(graph, settings).fit().accuracy["test"])
     assert len(set(accuracies)) > 1
     assert statistics.mean(accuracies) >= least, accuracies

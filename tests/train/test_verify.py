@@ -5,12 +5,12 @@ import torch
 
 from weft.comm import run_ranks
 from weft.comm.threads import single
-from weft.graph import karate, write_store
+from weft.graph import Graph, karate, write_store
 from weft.train import RunConfig
 from weft.train.verify import TOLERANCE, compare, serial, trace
 
 from .graphs import small
-from .real_ranks import attention, verify_attention
+from .real_ranks import OVER_ARCS, attention, batches_over_arcs, verify_attention
 
 
 def config() -> RunConfig:
@@ -76,12 +76,41 @@ def test_another_mask_of_arcs_would_be_seen():
     assert max(compare(trace(small(nodes=PRIME), made, single()), alone).values()) > 1e-4
 
 
+def carrying() -> Graph:
+    graph, g = small(nodes=PRIME), torch.Generator().manual_seed(4)
+    arcs = graph.num_arcs
+    kinds, features = torch.randint(3, (arcs,), generator=g), torch.randn(arcs, 3, generator=g)
+    return graph.replace(arc_data={"features": features, "type": kinds})
+
+
+@pytest.mark.parametrize("model", OVER_ARCS)
+def test_models_over_arcs_on_grids_are_the_serial_run(model):
+    """A block of all three axes, and one where an axis is cut unevenly; dropout of everything."""
+    for ranks, parallel in ((8, {"strategy": "3d", "grid": "2x2x2"}), (3, {"strategy": "halo"})):
+        differences = run_ranks(verify_attention, ranks, "threads", carrying(), [(model, parallel)])[0]
+        assert max(differences) < TOLERANCE["float64"], (parallel, differences)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_attention_on_real_ranks_is_the_serial_run(tmp_path, ranks):
+def test_models_over_arcs_on_real_ranks_are_the_serial_run(mpi_ranks, tmp_path, ranks):
+    path = str(write_store(carrying(), tmp_path / "g.weft"))
+    names = ("1d", "halo", "1.5d", "a-stationary", "2d", "3d", "feature")
+    ways = [(model, {"strategy": name}) for name in names for model in OVER_ARCS]
+    differences = mpi_ranks(verify_attention, ranks, path, ways)[0]
+    assert len(differences) == len(ways)
+    assert max(differences) < TOLERANCE["float64"], dict(zip(map(str, ways), differences, strict=True))
+    batches = mpi_ranks(batches_over_arcs, ranks, path)[0]
+    assert len(batches) == len(OVER_ARCS)
+    assert max(batches) < TOLERANCE["float64"], batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_attention_on_real_ranks_is_the_serial_run(mpi_ranks, tmp_path, ranks):
     path = str(write_store(small(nodes=PRIME), tmp_path / "g.weft"))
     names = ("a-stationary", "1d", "halo", "2d", "3d", "feature")
     ways = [(model, {"strategy": name}) for name in names for model in ("gat", "agnn", "va")]
-    differences = run_ranks(verify_attention, ranks, "mpi", path, ways)[0]
+    differences = mpi_ranks(verify_attention, ranks, path, ways)[0]
     assert len(differences) == len(ways)
     assert max(differences) < TOLERANCE["float64"], differences

@@ -15,16 +15,21 @@ import torch.nn.functional as F
 
 from ..graph import Graph, open_store, to_pyg
 from ..nn.registry import MODELS, readers
+from ..pyg import accelerate
 from ..train import RunConfig, Trainer
 from ..train.trainer import peak_rss_bytes
+from .epoch import model_of
 
 
 def weft_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
     config = RunConfig()
-    config.model.name, config.model.layers = task["model"], task["layers"]
+    name = model_of(task["model"])
+    config.model.name, config.model.layers = name, task["layers"]
     config.model.hidden, config.model.dropout = task["hidden"], task["dropout"]
-    if task["model"] in readers("heads"):
+    if name in readers("heads"):
         config.model.heads = task["heads"]  # of the hidden layers; the last has one
+    if name != task["model"]:
+        config.model.arc_features = -1  # the graph's
     return Trainer(graph, config).step
 
 
@@ -34,7 +39,9 @@ def _conv(name: str, graph: Graph, heads: int, last: int) -> Callable[[int, int,
 
     width = graph.arc_data["features"].shape[1] if "features" in graph.arc_data else None
     kinds = int(graph.arc_data["type"].max()) + 1 if "type" in graph.arc_data else 0
-    attention = {"gat": nn.GATConv, "gatv2": nn.GATv2Conv, "transformer": nn.TransformerConv}
+    attention = {
+        "gat": nn.GATConv, "gat+arcs": nn.GATConv, "gatv2": nn.GATv2Conv, "transformer": nn.TransformerConv
+    }  # fmt: skip
     if name in attention:
         edges = {} if name == "gat" else {"edge_dim": width}  # as weft's gat, which reads them only if told
         return lambda a, b, depth: (
@@ -56,18 +63,20 @@ def _conv(name: str, graph: Graph, heads: int, last: int) -> Callable[[int, int,
     }[name]
 
 
-def pyg_step(graph: Graph, task: dict[str, Any], csr: bool) -> Callable[[int], object]:
-    """PyG at its best: normalisation cached, and the adjacency as CSR where asked."""
+def pyg_step(graph: Graph, task: dict[str, Any], csr: bool, fast: bool = False) -> Callable[[int], object]:
+    """PyG at its best: normalisation cached, and the adjacency as CSR where asked; or `fast`, by one line."""
     name, last = task["model"], task["layers"] - 1
-    elu = MODELS[name].activation == "elu"
+    elu = MODELS[model_of(name)].activation == "elu"
     conv = _conv(name, graph, task["heads"], last)
     widths = [graph.num_features, *[task["hidden"]] * last, graph.num_classes]
     layers = torch.nn.ModuleList(conv(a, b, depth) for depth, (a, b) in enumerate(pairwise(widths)))
+    if fast:
+        accelerate(layers)
     data = to_pyg(graph)
     x, labels, train = data.x, data.y, data.train_mask
     arcs = data.edge_index
     more = [data.edge_type] if name == "rgcn" else []
-    if name in ("gatv2", "transformer", "gine", "resgated", "pna") and "edge_attr" in data:
+    if name not in ("gcn", "sage", "gat", "rgcn") and "edge_attr" in data:
         more = [data.edge_attr]
     if csr:
         n = graph.num_nodes
@@ -96,7 +105,11 @@ def main(task: dict[str, Any]) -> None:
         import torch_geometric.nn  # noqa: F401  so that its import counts as idle memory
     idle = peak_rss_bytes()
     graph = open_store(task["store"], verify=False).graph()
-    step = weft_step(graph, task) if name == "weft" else pyg_step(graph, task, csr=name == "pyg-csr")
+    step = (
+        weft_step(graph, task)
+        if name == "weft"
+        else pyg_step(graph, task, name == "pyg-csr", name == "accelerate")
+    )
     del graph
     seconds = []
     for epoch in range(1, task["epochs"] + 3):

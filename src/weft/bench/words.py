@@ -18,14 +18,15 @@ al. give orders of growth, O(nk/√p + k²) for a layer, forward as backward; th
 weft's epoch is a steady one: the first layer's A·X is kept, so that L-1 layers propagate, each forward and
 back; the sum of the gradients and the loss are in it.
 
-Attention is shown for a-stationary alone, whose paper it is: what the formulas foretell, which tests and
-every run hold against the ledger, beside 2L (nk/√P + k²).
+Attention is shown for a-stationary alone, whose paper it is: what the dry run foretells, which tests and
+every run hold against the ledger, beside 2L (nk/√P + k²). Where the graph's arcs carry features or kinds, the
+models that read them are shown too: what arcs carry never moves, so their words are of the same order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ from ..nn import Model, ModelConfig, Noise, build
 from ..parallel import Blocks, Grid, Operator
 from ..parallel.foretell import dense_lines, foretell_rank
 from ..train import RunConfig, Trainer
+from .epoch import model_of
 from .pictures import check_drawable, new_figure, save
 
 if TYPE_CHECKING:
@@ -177,22 +179,28 @@ def bench_words(graph: Graph, ranks: Sequence[int], width: int = 16, layers: int
         raise UserError(f"no algorithm has a formula for {named} ranks. Use --ranks 4,16,64.")
     return {
         "vertices": graph.num_nodes, "nnz": nnz, "width": width, "layers": layers, "rows": rows,
-        "attention": attention_words(graph.num_nodes, ranks, width, layers),
+        "attention": attention_words(graph.num_nodes, ranks, width, layers, graph.arc_data),
     }  # fmt: skip
 
 
-def attention_words(n: int, ranks: Sequence[int], width: int, layers: int = 3) -> list[dict[str, Any]]:
+def attention_words(
+    n: int, ranks: Sequence[int], width: int, layers: int = 3, data: Mapping[str, Tensor] | None = None
+) -> list[dict[str, Any]]:
     """A row for every attention model and square number of ranks: words of an epoch, bound and their ratio.
 
-    A ratio that does not grow with P is what O(nk/√p + k²) says.
+    A ratio that does not grow with P is what O(nk/√p + k²) says. `data` is what arcs carry: with "features"
+    or "type", the models that read them have rows too.
 
     >>> rows = attention_words(10_000, [4, 64, 1024], width=16)
     >>> [round(row["ratio"], 1) for row in rows if row["model"] == "gat"]
     [1.4, 2.5, 2.7]
     """
     rows = []
-    for name in ("va", "agnn", "gat"):
-        model = build(ModelConfig(name=name, layers=layers, hidden=width, bias=False), width, width)
+    for name, options in _over_arcs(data or {}):
+        plain = ModelConfig(name=model_of(name), layers=layers, hidden=width, bias=False)
+        for option, value in options.items():
+            setattr(plain, option, value)
+        model = build(plain, width, width)
         weights = sum(p.numel() for p in model.parameters())
         model.to("meta").train()
         for p in (p for p in ranks if _square(p, flat=True)):
@@ -204,7 +212,9 @@ def attention_words(n: int, ranks: Sequence[int], width: int, layers: int = 3) -
                 alike = (blocks.sizes[rank], *(tuple(sorted(side)) for line in (row, inner)
                                                for side in (line.need, line.give)))  # fmt: skip
                 if alike not in known:
-                    volume = foretell_rank(blocks, rank, width, row, inner, work=partial(_steady, model))
+                    volume = foretell_rank(
+                        blocks, rank, width, row, inner, work=partial(_steady, model), data=data
+                    )
                     known[alike] = sum(volume.words.values())
                 # Two words more than weights: whether somebody stops, and whether numbers are finite.
                 sums = sum(ledger.all_reduce(numbers, rank, p).words for numbers in (weights + 2, 1))
@@ -217,6 +227,18 @@ def attention_words(n: int, ranks: Sequence[int], width: int, layers: int = 3) -
                 }
             )  # fmt: skip
     return rows
+
+
+def _over_arcs(data: Mapping[str, Tensor]) -> list[tuple[str, dict[str, Any]]]:
+    """(model, options) of the models whose words are shown, by what arcs carry."""
+    found: list[tuple[str, dict[str, Any]]] = [("va", {}), ("agnn", {}), ("gat", {})]
+    if "features" in data:
+        wide = {"arc_features": data["features"].shape[1]}
+        found += [(name, wide) for name in ("gat+arcs", "gatv2", "transformer", "gine", "resgated")]
+        found.append(("pna", wide | {"log_degree": 1.0}))  # of which words know nothing
+    if "type" in data:
+        found.append(("rgcn", {"relations": int(data["type"].max()) + 1 if data["type"].numel() else 1}))
+    return found
 
 
 def _steady(model: Model, A: Operator, x: Tensor, books: Ledger) -> None:

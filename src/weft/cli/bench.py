@@ -9,7 +9,9 @@ from typing import Any
 from ..errors import UserError, unknown
 from . import (
     bench_attention,
+    bench_checkpoint,
     bench_comm,
+    bench_epoch,
     bench_feed,
     bench_grids,
     bench_link,
@@ -18,6 +20,7 @@ from . import (
     bench_ranks,
     bench_sample,
     bench_stochastic,
+    bench_width,
     bench_words,
 )
 from .options import Parser, whole_number
@@ -27,10 +30,11 @@ _DEFAULT = "kronecker:scale=17,degree=30"
 
 def run(arguments: Sequence[str]) -> int:
     benches = {
-        "kernels": _kernels, "epoch": _epoch, "ranks": bench_ranks.run, "comm": bench_comm.run,
+        "kernels": _kernels, "epoch": bench_epoch.run, "ranks": bench_ranks.run, "comm": bench_comm.run,
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
+        "checkpoint": bench_checkpoint.run, "width": bench_width.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -46,7 +50,9 @@ def run(arguments: Sequence[str]) -> int:
               "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard\n"
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
-              "  attention   VA, AGNN and GAT over ranks: strong and weak scaling")  # fmt: skip
+              "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
+              "  checkpoint  what a checkpoint costs: stall, slowdown, size, seconds to go on\n"
+              "  width       peak memory over width and arcs: what grows with arcs × width")  # fmt: skip
         return 0
     if arguments[0] not in benches:
         raise unknown("benchmark", arguments[0], benches)
@@ -80,69 +86,6 @@ def _kernels(arguments: Sequence[str]) -> int:
              f"{r['weft_seconds'] * 1e3:.2f}", f"{r['torch_seconds'] * 1e3:.2f}", f"{r['ratio']:.2f}x",
              f"{r['gigabytes_per_second']:.1f}", f"{r['stream_gigabytes_per_second']:.1f}"]
             for r in rows
-        ],
-    )  # fmt: skip
-    return 0
-
-
-def _epoch(arguments: Sequence[str]) -> int:
-    graph = f"{_DEFAULT},features=128,classes=40"
-    parser = Parser("bench epoch", "[GRAPH] [OPTIONS]",
-                    "Whole training epochs of weft and PyG, in turn, each in its own process.",
-                    "  weft bench epoch --against pyg\n"
-                    "  weft bench epoch --model sage --against pyg-csr --threads 1")  # fmt: skip
-    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=graph, help=f"with labels ({graph})")
-    parser.add_argument(
-        "--model",
-        default="gcn",
-        metavar="TEXT",
-        help="gcn, sage, gat; gatv2, transformer, gine, resgated, pna, rgcn (gcn)",
-    )
-    parser.add_argument("--dropout", default="0", metavar="X", help="(0)")
-    numbers = {
-        "layers": "(3)", "hidden": "(128)", "heads": "of gat's hidden layers (1)", "threads": "(2)",
-        "epochs": "timed epochs a round, after two to warm up (3)", "rounds": "turns of each contender (3)",
-    }  # fmt: skip
-    for name, text in numbers.items():
-        parser.add_argument(f"--{name}", default=text.split("(")[1].rstrip(")"), metavar="N", help=text)
-    parser.add_argument(
-        "--against", default="pyg", metavar="NAMES", help="pyg (both ways), pyg-csr or pyg-edges (pyg)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parsed = parser.parse(arguments)
-    layers, hidden, heads, threads, epochs, rounds = (
-        whole_number(getattr(parsed, name), f"--{name}") for name in numbers
-    )
-    both = ["pyg-csr", "pyg-edges"]
-    against = [c for name in parsed.against.split(",") for c in (both if name == "pyg" else [name])]
-    from ..bench.epoch import bench_epoch, check_contenders
-    from ..nn.registry import check_read
-
-    check_contenders(parsed.model, against)
-    check_read([parsed.model], {"heads"} & parser.given(arguments))
-    result = bench_epoch(
-        parsed.graph,
-        parsed.model,
-        layers,
-        hidden,
-        heads,
-        _share(parsed.dropout),
-        threads,
-        epochs,
-        rounds,
-        against,
-    )
-    if parsed.json:
-        print(json.dumps(result))
-        return 0
-    _table(
-        f"{parsed.graph}: {layers}-layer {parsed.model}, hidden {hidden}, heads {heads}, {threads} threads",
-        ["contender", "s/epoch", "fastest", "slowest", "time ratio", "peak MB", "above idle MB"],
-        [
-            [r["contender"], f"{r['seconds']:.3f}", f"{r['fastest']:.3f}", f"{r['slowest']:.3f}",
-             f"{r['ratio']:.2f}x", f"{r['peak_rss_bytes'] / 2**20:.0f}",
-             f"{r['above_idle_bytes'] / 2**20:.0f}"]
-            for r in result["rows"]
         ],
     )  # fmt: skip
     return 0

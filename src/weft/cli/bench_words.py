@@ -14,7 +14,8 @@ _RANKS = "4,8,9,16,27,36,64"
 def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench words", "[GRAPH] [OPTIONS]",
                     "Words that a rank receives, counted on virtual ranks, beside the papers' formulas.",
-                    "  weft bench words\n  weft bench words --ranks 4,16,64 --plot words.png")  # fmt: skip
+                    "  weft bench words\n  weft bench words --ranks 4,16,64 --plot words.png\n"
+                    "  weft bench words er:nodes=2003,degree=8,arc_features=16,arc_types=3")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"({_GRAPH})")
     parser.add_argument("--ranks", default=_RANKS, metavar="N,N", help=f"({_RANKS})")
     parser.add_argument("--width", default="16", metavar="N", help="columns of H in every layer (16)")
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         )  # fmt: skip
     if result["attention"]:
         _table(
-            f"one epoch of {layers} layers of attention on a-stationary; the paper: O(nk/√P + k²) a layer",
+            f"one epoch of {layers} layers over arcs on a-stationary; the paper: O(nk/√P + k²) a layer",
             ["model", "P", "grid", "weft", "2L (nk/√P + k²)", "ratio"],
             [
                 [r["model"], r["ranks"], r["grid"], f"{r['words']:,}", f"{r['bound']:,.0f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +66,18 @@ def describe_run(path: Path) -> dict[str, Any]:
         for name, value in summary.items()
         if name.startswith(("train_", "val_", "test_")) and isinstance(value, float)
     }
-    return facts | {"best_epoch": summary.get("best_epoch")} | scores
+    best = summary.get("best_epoch") if summary else _best_so_far(path)
+    return facts | {"best_epoch": best} | scores
+
+
+def _best_so_far(run: Path) -> int | None:
+    """Of a run that did not end, from its newest checkpoint."""
+    from ..train.checkpoint import Checkpoint, Torn, checkpoints
+
+    for path in checkpoints(run):
+        with contextlib.suppress(Torn):
+            return int(Checkpoint(path).facts["best_epoch"]) or None
+    return None
 
 
 def describe(graph: Any) -> dict[str, Any]:

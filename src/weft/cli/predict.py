@@ -6,6 +6,7 @@ import argparse
 import copy
 import functools
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft predict runs/sbm-gcn-1
   weft predict runs/mine other.weft --ranks 4 --strategy halo --into predictions
+  weft predict runs/mine huge.weft --memory 500MB    layer by layer, rows on disk
   weft predict runs/mine --json
   weft predict runs/ogbl-ddi-sage-1 --pairs maybe.csv    scores of pairs, by a run of --task link"""
 
@@ -41,12 +43,18 @@ def run(arguments: Sequence[str]) -> int:
         metavar="FILE",
         help="pairs to score: two vertices a line, or .npy [m, 2]; --task link only",
     )
+    parser.add_argument(
+        "--memory", metavar="SIZE",
+        help="layer by layer, rows on disk: a step holds at most so much beside the arcs, as 500MB",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parsed = parser.parse(arguments)
     from ..train.predict import read_run
 
     saved = read_run(Path(parsed.run))
+    if parsed.store is None and saved.note():
+        print(f"weft: {saved.note()}.", file=sys.stderr)
     trained = copy.deepcopy(saved.config)
     if parsed.graph and parsed.graph != trained.data.graph:
         saved.config.data.arc_columns = ""  # those of the file that the run trained on
@@ -66,11 +74,25 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"no file {parsed.pairs}. Check the path.")
     flags = ["--into", str(out), *(["--json"] if parsed.json else [])]
     flags += ["--pairs", str(pairs)] if pairs else []
+    flags += ["--memory", parsed.memory] if parsed.memory else []
+    memory = _memory(parsed.memory, config, parser.given(arguments)) if parsed.memory else 0
     work = functools.partial(
-        predict, run=str(saved.path), config=config, out=out, as_json=parsed.json, pairs=pairs
+        predict, run=str(saved.path), config=config, out=out, as_json=parsed.json, pairs=pairs, memory=memory
     )
     command = ["predict", str(saved.path)]
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
+
+
+def _memory(text: str, config: RunConfig, given: set[str]) -> int:
+    """The bytes of `--memory`; what layer by layer does not do is refused."""
+    from ..minibatch.cache import parse_bytes
+
+    if config.train.task == "link":
+        raise UserError("--memory is for runs that tell classes, not for --task link. Leave it out.")
+    for name in ("strategy", "grid", "replication", "exchange"):
+        if f"parallel.{name}" in given:
+            raise UserError(f"layer by layer, rows are cut by --partition alone. Leave out --{name}.")
+    return parse_bytes(text, "--memory")
 
 
 def _keep_arcs(config: RunConfig, trained: RunConfig) -> None:
@@ -93,6 +115,7 @@ def predict(
     out: Path,
     as_json: bool,
     pairs: Path | None = None,
+    memory: int = 0,
 ) -> int:
     """What every rank does."""
     import dataclasses
@@ -112,7 +135,7 @@ def predict(
     if trainer is not None:
         files = inference.predict_links(trainer, source, wanted, out)
     else:
-        files = inference.predict(source, saved, comm, out)
+        files = inference.predict(source, saved, comm, out, memory)
     if comm.rank == 0:
         if as_json:
             print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -48,6 +49,8 @@ def on_ranks(
     options = config.parallel
     check_task_options(config)
     if in_job():
+        if options.hosts:
+            raise UserError("these ranks were started by somebody else already. Leave out --hosts.")
         comm = connect("auto" if options.engine == "threads" else options.engine, options.stall_seconds)
         _set_threads(config.train.threads)
         if store is not None:
@@ -62,6 +65,8 @@ def on_ranks(
     if trains:
         check_task(graph, config)
     check_assignment(graph.num_nodes, grid, options)
+    if options.hosts:
+        return _on_hosts(command, config, graph, flags, trains)
     if options.ranks == 1:
         _set_threads(config.train.threads)
         return work(single(), graph)
@@ -79,6 +84,52 @@ def on_ranks(
             argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds,
             Path(folder), config.train.restarts if trains else 0,
         )  # fmt: skip
+
+
+def _on_hosts(
+    command: Sequence[str], config: RunConfig, graph: Graph | Store, flags: Sequence[str], trains: bool
+) -> int:
+    """Ranks on several hosts, and on fewer where one is gone; all see the present folder."""
+    from ..comm.hosts import launch_on_hosts
+
+    options, restarts = config.parallel, config.train.restarts if trains else 0
+    with tempfile.TemporaryDirectory(prefix=".weft-", dir=".") as name:
+        folder = Path(name).resolve()
+        path = _stored(graph, config, folder)
+        settings = folder / "run.toml"
+
+        def prepare(ranks: int) -> list[str]:
+            fitted = fit_to(config, ranks)
+            fitted.train.restarts = 0  # those are ours
+            fitted.parallel.hosts = ""
+            settings.write_text(to_toml(fitted), encoding="utf-8")
+            return ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
+
+        return launch_on_hosts(
+            prepare, Path(options.hosts), options.ranks, config.train.threads or 1, options.stall_seconds,
+            folder, restarts,
+        )  # fmt: skip
+
+
+def fit_to(config: RunConfig, ranks: int) -> RunConfig:
+    """The same run on other ranks: what was asked for where it fits, else what follows from their number.
+
+    >>> config = RunConfig()
+    >>> config.parallel.ranks, config.parallel.strategy, config.parallel.grid = 6, "2d", "3x2"
+    >>> [fit_to(config, ranks).parallel.grid for ranks in (6, 4)]
+    ['3x2', '']
+    """
+    out = copy.deepcopy(config)
+    options = out.parallel
+    if ranks != options.ranks:
+        options.ranks = ranks
+        if options.partition.endswith(".npy"):  # it has a part for each of the ranks there were
+            options.partition = "random"
+        try:
+            _grid(out, ranks)
+        except UserError:
+            options.grid, options.replication, options.move_adjacency = "", 0, False
+    return out
 
 
 def ready_store(config: RunConfig) -> Store | None:
@@ -102,6 +153,7 @@ def ready_store(config: RunConfig) -> Store | None:
 def load_graph(config: RunConfig, trains: bool = True) -> Graph:
     """The graph that the config names, split, or links held out, where it brings no split."""
     from ..graph import hold_out, load, split
+    from ..train.tasks import TASKS
 
     graph = load(config.data.graph, config.data.data or None, arc_columns(config.data.arc_columns))
     if config.train.task == "link":
@@ -109,7 +161,7 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
         if graph.val_pairs is not None or graph.test_pairs is not None or not holds:
             return graph
         return hold_out(graph, config.link.hold_val, config.link.hold_test, config.train.seed)
-    if graph.labels is None or graph.train_mask is not None:
+    if graph.labels is None or graph.train_mask is not None or not TASKS[config.train.task].splits:
         return graph
     shares = (config.data.train_share, config.data.val_share)
     train, val = (int(share) if share >= 1 and share.is_integer() else share for share in shares)
@@ -124,6 +176,8 @@ def _grid(config: RunConfig, ranks: int) -> Grid:
     options = config.parallel
     if options.engine not in (*ENGINES, "threads"):
         raise unknown("engine", options.engine, (*ENGINES, "threads"))
+    if options.hosts and options.engine not in ("auto", "mpi"):
+        raise UserError(f"hosts are reached by mpirun, not by {options.engine}. Use --engine mpi.")
     if options.stall_seconds <= 0:
         raise UserError(f"stall_seconds must be above 0, not {options.stall_seconds:g}.")
     grid = choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]

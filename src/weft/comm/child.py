@@ -108,9 +108,9 @@ def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
     # Whole lines, at once; with PYTHONUNBUFFERED the words of one print would mix with those of other ranks.
     sys.stdout = open(1, "w", buffering=1, encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
     try:
-        _run(argv)
+        run_program(argv)
     except BaseException as error:
-        text = _describe(error)
+        text = describe(error)
         if text is None:  # exit status 0
             sys.exit(0)
         with contextlib.suppress(OSError, ValueError):
@@ -122,7 +122,7 @@ def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
     sys.exit(0)
 
 
-def _describe(error: BaseException) -> dict[str, object] | None:
+def describe(error: BaseException) -> dict[str, object] | None:
     """How the launcher learns of an exception; None for an exit with status 0."""
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
@@ -151,7 +151,7 @@ def _describe(error: BaseException) -> dict[str, object] | None:
     }
 
 
-def _run(argv: list[str]) -> None:
+def run_program(argv: list[str]) -> None:
     """Run a program as the interpreter would."""
     import runpy
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.comm import ledger, watchdog
+from weft.comm import ledger, remote, watchdog
 from weft.comm.job import Job, Outcome
 from weft.errors import UserError, unknown
 
@@ -170,17 +170,23 @@ def _environment(folder: Path, ranks: int, engine: str, threads: int) -> dict[st
 
 
 def _mpi_environment(memory: Path) -> dict[str, str]:
+    return open_mpi("self,sm") | {
+        "OMPI_MCA_btl_sm_backing_directory": str(memory),
+        # Its files lie with ours: who cleans up after a killed launcher need not wait for mpirun.
+        "PRTE_MCA_prte_tmpdir_base": str(memory),
+    }
+
+
+def open_mpi(transports: str) -> dict[str, str]:
+    """What Open MPI is told wherever ranks are; other MPIs do not read it."""
     return {
-        # A container's user is often root, and a local job harms nobody.
+        # A container's user is often root, and a job of one's own harms nobody.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "self,sm",
-        "OMPI_MCA_btl_sm_backing_directory": str(memory),
-        # Its files lie with ours: who cleans up after a killed launcher need not wait for mpirun.
-        "PRTE_MCA_prte_tmpdir_base": str(memory),
+        "OMPI_MCA_btl": transports,
         "PRTE_MCA_plm": "^slurm",
         "PRTE_MCA_ras": "^slurm",
         # A rank that spins takes the core from whoever it waits for. Seen with 2 ranks on 2 busy cores: a
@@ -300,7 +306,9 @@ def _watch(world: Communicator, stall_seconds: float, slot: watchdog.MappedSlot 
             atexit.register(slot.enter, "end", "finalize")
         return
 
-    def end() -> None:
+    def end(line: str = "") -> None:
+        if line:
+            remote.tell({"kind": "stall", "line": line, "trace": "", "status": 1})
         if world.engine == "mpi":
             from mpi4py import MPI
 

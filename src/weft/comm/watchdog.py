@@ -122,7 +122,7 @@ def name_ranks(ranks: list[int]) -> str:
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
 
 
-def watch_self(rank: int, seconds: float, end: Callable[[], None] | None = None) -> MappedSlot:
+def watch_self(rank: int, seconds: float, end: Callable[[str], None] | None = None) -> MappedSlot:
     """Watch this rank from a thread: after `seconds` of waiting, say where, and end the process."""
     slot = MappedSlot(bytearray((rank + 1) * _SLOT.size), rank)
 
@@ -131,13 +131,10 @@ def watch_self(rank: int, seconds: float, end: Callable[[], None] | None = None)
             time.sleep(min(1.0, seconds / 4))
             since, where = slot.read()
             if since and time.monotonic() - since > seconds:
-                print(
-                    f"[rank {rank}] no progress for {seconds:g} s: waiting in {where}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                line = f"no progress for {seconds:g} s: waiting in {where}"
+                print(f"[rank {rank}] {line}", file=sys.stderr, flush=True)
                 if end is not None:
-                    end()
+                    end(line)
                 os._exit(1)
 
     threading.Thread(target=look, name="weft watchdog", daemon=True).start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +75,17 @@ def check_fits(needed: int, what: str, held: int | None = None) -> None:
         raise UserError(
             f"{what}: {sizes} that are free. Check the size it announces, or use a bigger machine."
         )
+
+
+@functools.cache
+def name_bus_errors() -> None:
+    """From the first map of a file on, a bus error is one line that names the file, and exit status 2.
+
+    A file that is cut short while it is mapped leaves the kernel no other word for it. Without the C++ part
+    of weft the process ends by the signal.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("weft._native").name_bus_errors()
 
 
 @contextlib.contextmanager

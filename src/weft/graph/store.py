@@ -34,7 +34,7 @@ from weft.errors import UserError, printable
 from weft.graph.arrays import Of, check_array, check_name, key_of, named
 from weft.graph.checks import ChunkChecks
 from weft.graph.graph import MASKS, NAMED, PAIRS, Graph, check_pairs
-from weft.graph.guard import about, check_fits
+from weft.graph.guard import about, check_fits, name_bus_errors
 from weft.graph.rows import index_dtype
 from weft.graph.writer import ALIGN, MAGIC, PREAMBLE, Section, Writer, replacing
 
@@ -353,8 +353,12 @@ class Store:
         if not math.prod(shape):
             return np.zeros(shape, dtype=section.dtype)
         skip = first * (section.bytes // section.shape[0])
-        # Mode "c": pages come from the file, a stray write would stay private to this process.
-        return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
+        name_bus_errors()
+        try:
+            # Mode "c": pages come from the file, a stray write would stay private to this process.
+            return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
+        except ValueError:  # it was whole when it was opened
+            raise _truncated(self.path) from None
 
     def _take(self, key: str, places: np.ndarray) -> np.ndarray:
         """The entries at these places, through a window that slides over the file.

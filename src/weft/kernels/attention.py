@@ -20,7 +20,7 @@ from torch import Tensor
 from ..memory import empty
 from ..meter import metered
 from . import dry, native
-from .channels import Channels, channel_scores, channel_scores_backward
+from .channels import Channels, Signs, channel_scores
 from .csr import CSR
 from .dropout import _threshold, philox
 from .sddmm import head_of, sddmm_heads
@@ -169,6 +169,7 @@ def attend(
     permutation: Tensor | None = None,
     slope: Tensor | None = None,
     raw: Tensor | None = None,
+    signs: Signs | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """(y, state): y[i,c] = Σ over e of keep[e,h] p[e,h] x[j,c]; row by row, nothing kept per arc.
 
@@ -177,6 +178,7 @@ def attend(
         state  [rows, 2·heads] softmax: maximum and sum of exp(s − maximum); None without softmax
         slope  [rows, w]       written where given: ∂y[i,c] / ∂row_gain[i,h], of dot products in one block
         raw    [arcs, heads]   written where given: s
+        signs  of the first rows, written where given: those of z, of channel scores
 
     Blocks of one row after the other: hand y and state of the last call in as `out` and `state`, and
     `finish` with the last: only then y is divided by the sum.
@@ -196,6 +198,8 @@ def attend(
     if _served(a, x, scores.row, scores.column, scores.given, scores.features):
         how = scores._native(permutation)
         how.raw = native.address(raw)
+        if signs is not None:
+            how.signs, _, how.signs_end = signs.native(a)
         native.kernel("attend", x, a.indices)(
             rows, *map(native.address, (a.indptr, a.indices)), how, native.address(x),
             width, first, max(dim, 1), *map(native.address, (state, out, slope)), begin, finish,
@@ -269,27 +273,29 @@ def log_sum(state: Tensor) -> Tensor:
 @metered("attend")
 def attend_backward(
     a: CSR, scores: Scores, stat: Tensor, dy: Tensor, x: Tensor, dim: int, extra: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """(dx, dcolumn, dgain, ds) of a finished `attend` of scores that are not given, in one walk over Aᵀ.
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """(dx, dcolumn, dgain, ds) of a finished `attend`, in one walk over Aᵀ.
 
         stat   [rows, 2·heads]  log Σ exp(s), and Σ_c dy[i,c] y[i,c] over the head's columns
         dp     = keep ∘ (⟨dy[i], x[j]⟩ + extra[e])         ds = p ∘ (dp − stat)      (no softmax: ds = dp)
         dx[j]  = Σ_i keep p dy[i]
-        dcolumn  additive: Σ_i ds · leaky'    dot: Σ_i ds · gain[j] row[i]    channel: Σ_i ds · mix leaky'(z)
+        dcolumn  additive: Σ_i ds · leaky'    dot: Σ_i ds · gain[j] row[i]    given: None
         dgain  Σ_i ds ⟨row[i], column[j]⟩;  None without a gain
         ds     [arcs, heads], in A's order: of the sum row + column (+ bias), of the dot product, or of s
         extra  [arcs, heads] or None: what else the weights p are multiplied with
 
     Where dot's keys are the values (column is x), dcolumn is added into dx, and both are the same tensor.
+    Channel scores are walked back as given ones; `channel_scores_backward` goes on from their ds.
     """
     rows, width, heads = a.shape[0], x.shape[1], scores.heads
-    assert scores.row is not None
-    assert scores.column is not None
+    if scores.kind == "channel":
+        raise ValueError("channel scores are walked back as given ones")
     together = scores.column is x
-    if _served(a, x, scores.row, scores.column, dy, stat, scores.features, extra):
+    dcolumn: Tensor | None
+    if _served(a, x, scores.row, scores.column, scores.given, dy, stat, extra):
         t = a.T
         dx = empty(a.shape[1], width, like=x)
-        dcolumn = dx if together else empty(*scores.column.shape, like=x)
+        dcolumn = dx if together else None if scores.column is None else empty(*scores.column.shape, like=x)
         dgain = None if scores.gain is None else torch.empty_like(scores.gain)
         ds = empty(a.arcs, heads, like=x)
         how = scores._native(a.permutation)
@@ -300,9 +306,11 @@ def attend_backward(
             *map(native.address, (dcolumn, dgain, ds)), native.threads((a.arcs + rows) * max(width, heads)),
         )  # fmt: skip
         return dx, dcolumn, dgain, ds
-    if dry.is_dry(x, a.indices, scores.row, scores.column, dy, stat):
+    if dry.is_dry(x, a.indices, scores.row, scores.column, scores.given, dy, stat):
         dx = dry.blank(a.shape[1], width, dtype=x.dtype)
-        dcolumn = dx if together else dry.blank(*scores.column.shape, dtype=x.dtype)
+        dcolumn = dx if together else None
+        if scores.column is not None and not together:
+            dcolumn = dry.blank(*scores.column.shape, dtype=x.dtype)
         dgain = None if scores.gain is None else dry.blank(*scores.gain.shape, dtype=x.dtype)
         return dx, dcolumn, dgain, dry.blank(a.arcs, heads, dtype=x.dtype)
     i, j = a.row_of, a.indices.long()
@@ -315,15 +323,14 @@ def attend_backward(
     if scores.softmax:
         p = torch.exp(p - stat[i, :heads])
         ds = p * (ds - stat[i, heads:])
+    dcolumn = None
     if scores.kind == "additive":
+        assert scores.column is not None
         ds = torch.where(scores.sums(a) > 0, ds, ds * scores.slope)
         dcolumn = torch.zeros_like(scores.column).index_add_(0, j, ds)
-    elif scores.kind == "channel":
-        assert scores.mix is not None
-        dcolumn, _, _ = channel_scores_backward(
-            a, scores.channels, ds, scores.mix, scores.slope, 0, max(scores.inner, 1), "column", False
-        )
-    else:
+    elif scores.kind == "dot":
+        assert scores.row is not None
+        assert scores.column is not None
         if scores.gain is not None:
             plain = sddmm_heads(a, scores.row, scores.column, 0, max(scores.inner, 1), heads)
             dgain = torch.zeros_like(scores.gain).index_add_(0, j, ds * plain)
@@ -333,6 +340,7 @@ def attend_backward(
     p = p if keep is None else p * keep
     dx = torch.zeros_like(x).index_add_(0, j, p[:, head_of(width, 0, dim, x.device)] * dy[i])
     if together:
+        assert dcolumn is not None
         dx = dcolumn = dx.add_(dcolumn)
     return dx, dcolumn, dgain, ds
 
@@ -364,6 +372,7 @@ def attend_self_backward(
     # The general walk, with the row gain folded into the row operand.
     folded = Scores("dot", heads, row, x.clone(), None, 1.0, scores.softmax, scores.drop, gain.contiguous())
     dx, dkey, dgain, ds = attend_backward(a, folded, torch.cat([logs, products], 1), dy, x, dim)
+    assert dkey is not None
     assert dgain is not None
     drow = weigh(a, ds, x, dim)
     drow_gain = (drow * x).view(n, heads, dim).sum(2)

@@ -7,14 +7,16 @@
     gate     y[i]   = Σ_e σ(z) ∘ (x[j] + features[e] value_weight)
     stats    Σ_e z, Σ_e z², max_e z, min_e z, and who was the largest and the smallest
 
-Nothing of arcs × width is made: z is computed where it is used, a tile of arcs at a time, once more in each
-gradient. No autograd here: `weft.parallel.messages` calls both directions.
+Nothing of arcs × width is made: z is computed where it is used, a tile of arcs at a time. Gradients of scores
+and of rectified sums need the signs of z alone, a bit each; those that fit into the size of a row operand are
+kept from forward to backward (`Signs`), z of the others is made once more, some rows at a time. No autograd
+here: `weft.parallel.messages` and `weft.parallel.attend` call both directions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,7 +29,6 @@ from .sddmm import head_of
 
 _SOME = 1 << 20
 """Numbers of z at a time in the torch kernels."""
-_KINDS = {"relu": 0, "gate": 1}
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Channels:
     def is_dry(self, a: CSR, *more: Tensor | None) -> bool:
         return dry.is_dry(a.indices, *self.tensors, *more)
 
+    def rows(self, begin: int, end: int) -> Channels:
+        """The same for these rows of A."""
+        return self if self.row is None else replace(self, row=self.row[begin:end])
+
     def native(self, permutation: Tensor | None = None) -> object:
         assert native.extension is not None
         out = native.extension.Channels()
@@ -82,9 +87,51 @@ class Channels:
             yield some, i, j, z
 
 
-def _walk(a: CSR, side: str) -> tuple[CSR, Tensor | None, bool]:
-    """The matrix that a gradient of this side walks over, and where its arcs stand in A."""
-    return (a, None, False) if side == "row" else (a.T, a.permutation, True)
+@dataclass(frozen=True)
+class Signs:
+    """Which columns of z are positive, a bit each, of the arcs of rows begin … end − 1 of A.
+
+    bits    [arcs of these rows, bytes an arc], as the C++ kernels lay them
+    """
+
+    bits: Tensor
+    begin: int
+    end: int
+
+    @classmethod
+    def room(cls, a: CSR, ch: Channels, first: int, dim: int, begin: int = 0, share: int = 1) -> Signs | None:
+        """Uninitialised memory for as many rows from `begin` on as fit into [rows, w] numbers / share.
+
+        None where the C++ kernels do not take the operands: torch's make z again instead.
+        """
+        if not ch.served(a):
+            return None
+        width, rows = ch.width, a.shape[0]
+        stride = native.kernel("sign_bytes", ch.column, a.indices)(width, first, max(dim, 1))
+        most = rows * width * ch.column.element_size() // share // max(stride, 1)
+        past = int(a.indptr[begin]) + most
+        end = int(torch.searchsorted(a.indptr, past, right=True)) - 1
+        end = min(max(end, begin + 1), rows)
+        arcs = int(a.indptr[end] - a.indptr[begin]) if rows else 0
+        return cls(torch.empty(arcs, stride, dtype=torch.uint8), begin, end)
+
+    @classmethod
+    def passes(
+        cls, a: CSR, ch: Channels, first: int, dim: int, kept: Signs | None
+    ) -> Iterator[tuple[Signs, bool]]:
+        """(signs, whether they are known) until all rows had a turn: what was kept, then room for more."""
+        begin, known = 0, kept
+        while begin < a.shape[0] or not begin:
+            here = known or cls.room(a, ch, first, dim, begin)
+            assert here is not None
+            yield here, known is not None
+            if here.end >= a.shape[0]:
+                return
+            begin, known = here.end, None
+
+    def native(self, a: CSR) -> tuple[int, int, int]:
+        """(address, first arc, end) for a kernel."""
+        return native.address(self.bits), int(a.indptr[self.begin]), int(a.indptr[self.end])
 
 
 def _leaky(z: Tensor, slope: float) -> Tensor:
@@ -93,11 +140,12 @@ def _leaky(z: Tensor, slope: float) -> Tensor:
 
 @metered("attend")
 def channel_scores(
-    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int
-) -> Tensor:
+    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int,
+    signs: Signs | None = None,
+) -> Tensor:  # fmt: skip
     """s[e,h] = Σ over the columns c of head h of mix[c] leaky(z[e,c]). → [arcs, heads].
 
-        mix [w];  column c belongs to head (first + c) // dim
+        mix [w];  column c belongs to head (first + c) // dim;  signs: written where given
 
     >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
     >>> channel_scores(a, Channels(torch.tensor([[1.0, -1.0]])), torch.ones(2), 0.5, 0, 2, 1)
@@ -105,10 +153,7 @@ def channel_scores(
     """
     if ch.served(a, mix):
         out = empty(a.arcs, heads, like=ch.column)
-        native.kernel("channel_scores", ch.column, a.indices)(
-            a.shape[0], *map(native.address, (a.indptr, a.indices)), ch.native(), native.address(mix), slope,
-            ch.width, first, max(dim, 1), heads, native.address(out), native.threads(a.arcs * ch.width),
-        )  # fmt: skip
+        _native_scores(a, ch, mix, slope, first, dim, heads, signs, (0, a.shape[0]), out)
         return out
     if ch.is_dry(a, mix):
         return dry.blank(a.arcs, heads, dtype=ch.column.dtype)
@@ -119,46 +164,86 @@ def channel_scores(
     return out
 
 
+def _native_scores(
+    a: CSR, ch: Channels, mix: Tensor, slope: float, first: int, dim: int, heads: int, signs: Signs | None,
+    rows: tuple[int, int], out: Tensor | None,
+) -> None:  # fmt: skip
+    """Of these rows: scores where there is an `out` [arcs, heads], and signs where wanted."""
+    begin, end = rows
+    native.kernel("channel_scores", ch.column, a.indices)(
+        end - begin, *map(native.address, (a.indptr[begin : end + 1], a.indices)),
+        ch.rows(begin, end).native(), native.address(mix), slope, ch.width, first, max(dim, 1), heads,
+        *((0, 0, 0) if signs is None else signs.native(a)), native.address(out),
+        native.threads(a.arcs * ch.width),
+    )  # fmt: skip
+
+
 @metered("attend")
 def channel_scores_backward(
-    a: CSR, ch: Channels, ds: Tensor, mix: Tensor, slope: float, first: int, dim: int, side: str,
-    weights: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """(gradient of one side, dweight, dmix), the last two where `weights`; ds [arcs, heads] in A's order."""
-    m, permutation, transposed = _walk(a, side)
-    heads, width = ds.shape[1], ch.width
-    dweight = torch.zeros_like(ch.weight) if weights and ch.weight is not None else None
-    dmix = torch.zeros_like(mix) if weights else None
-    if ch.served(a, ds, mix):
-        dside = empty(m.shape[0], width, like=ch.column)
-        native.kernel("channel_scores_backward", ch.column, a.indices)(
-            m.shape[0], *map(native.address, (m.indptr, m.indices)), ch.native(permutation), transposed,
-            *map(native.address, (ds, mix)), slope, width, first, max(dim, 1), heads,
-            *map(native.address, (dside, dweight, dmix)), native.threads(a.arcs * width),
-        )  # fmt: skip
-        return dside, dweight, dmix
+    a: CSR, ch: Channels, ds: Tensor, mix: Tensor, slope: float, first: int, dim: int,
+    signs: Signs | None = None, into: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:  # fmt: skip
+    """(drow, dcolumn, dweight, dmix), given ds [arcs, heads] in A's order.
+
+        D[e,c] = ds[e,h] (1 where z > 0, else slope)
+        drow[i] = mix ∘ Σ_e D      dcolumn[j] = mix ∘ Σ_e D      dweight = mix ∘ fᵀ D      dmix = Σ_e D ∘ z
+
+    The last needs no z: it is Σ_i row ∘ Σ D + Σ_j column ∘ Σ D + Σ_t weight ∘ fᵀ D.
+
+        signs   those kept from `channel_scores`; z of other rows is made again
+        into    dcolumn is added to it and is it
+    """
+    rows, width = a.shape[0], ch.width
+    dweight = None if ch.weight is None else torch.zeros_like(ch.weight)
+    dmix = torch.zeros_like(mix)
+    if ch.served(a, ds, mix, into):
+        drow = empty(rows, width, like=ch.column)
+        dcolumn = empty(a.shape[1], width, like=ch.column) if into is None else into
+        threads, t = native.threads(a.arcs * width), a.T
+        kernel = native.kernel("channel_scores_backward", ch.column, a.indices)
+        more = (*map(native.address, (ds, mix)), slope, width, first, max(dim, 1), ds.shape[1])
+        for here, kept in Signs.passes(a, ch, first, dim, signs):
+            begin, end = here.begin, here.end
+            if not kept:
+                _native_scores(a, ch, mix, slope, first, dim, ds.shape[1], here, (begin, end), None)
+            kernel(
+                t.shape[0], *map(native.address, (t.indptr, t.indices)), ch.native(a.permutation), begin, end,
+                *here.native(a), *more, native.address(dcolumn), into is not None or begin > 0, 0,
+                native.address(dmix), threads,
+            )  # fmt: skip
+            kernel(
+                end - begin, *map(native.address, (a.indptr[begin : end + 1], a.indices)),
+                ch.rows(begin, end).native(), 0, 0, *here.native(a), *more, native.address(drow[begin:end]),
+                False, *map(native.address, (dweight, dmix)), threads,
+            )  # fmt: skip
+        return drow, dcolumn, dweight, dmix
     if ch.is_dry(a, ds, mix):
-        return dry.blank(m.shape[0], width, dtype=ch.column.dtype), dweight, dmix
-    dside = ch.column.new_zeros(m.shape[0], width)
+        dtype = ch.column.dtype
+        dcolumn = dry.blank(a.shape[1], width, dtype=dtype) if into is None else dry.written(into)
+        return dry.blank(rows, width, dtype=dtype), dcolumn, dweight, dmix
+    drow = ch.column.new_zeros(rows, width)
+    dcolumn = ch.column.new_zeros(a.shape[1], width) if into is None else into
     head = head_of(width, first, dim, mix.device)
     for some, i, j, z in ch.tiles(a):
         d = ds[some][:, head]
         dz = d * mix
         dz = torch.where(z > 0, dz, dz * slope)
-        dside.index_add_(0, j if transposed else i, dz)
+        drow.index_add_(0, i, dz)
+        dcolumn.index_add_(0, j, dz)
         if dweight is not None and ch.features is not None:
             dweight += ch.features[some].T @ dz
-        if dmix is not None:
-            dmix += (d * _leaky(z, slope)).sum(0)
-    return dside, dweight, dmix
+        dmix += (d * _leaky(z, slope)).sum(0)
+    return drow, dcolumn, dweight, dmix
 
 
 @metered("spmm")
 def channel_sum(
     a: CSR, ch: Channels, kind: str, x: Tensor | None = None, value_weight: Tensor | None = None,
-    out: Tensor | None = None,
+    out: Tensor | None = None, signs: Signs | None = None,
 ) -> Tensor:  # fmt: skip
     """y[i] (+)= Σ_e max(z, 0) (kind "relu"), or Σ_e σ(z) ∘ (x[j] + features[e] value_weight) ("gate").
+
+    signs   of relu: written where given
 
     >>> a = CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1))
     >>> channel_sum(a, Channels(torch.tensor([[1.0, -1.0]])), "relu")
@@ -168,8 +253,11 @@ def channel_sum(
     if ch.served(a, x, value_weight, out):
         accumulate = out is not None
         out = empty(rows, width, like=ch.column) if out is None else out
-        native.kernel("channel_sum", ch.column, a.indices)(
-            rows, *map(native.address, (a.indptr, a.indices)), ch.native(), _KINDS[kind],
+        if kind == "relu":
+            _native_relu(a, ch, signs, (0, rows), out, accumulate)
+            return out
+        native.kernel("channel_gate", ch.column, a.indices)(
+            rows, *map(native.address, (a.indptr, a.indices)), ch.native(),
             *map(native.address, (x, value_weight)), width, native.address(out), accumulate,
             native.threads((a.arcs + rows) * width),
         )  # fmt: skip
@@ -184,6 +272,18 @@ def channel_sum(
     return out
 
 
+def _native_relu(
+    a: CSR, ch: Channels, signs: Signs | None, rows: tuple[int, int], out: Tensor | None, accumulate: bool
+) -> None:
+    """Of these rows: sums where there is an `out`, and signs where wanted."""
+    begin, end = rows
+    native.kernel("channel_relu", ch.column, a.indices)(
+        end - begin, *map(native.address, (a.indptr[begin : end + 1], a.indices)),
+        ch.rows(begin, end).native(), ch.width, *((0, 0, 0) if signs is None else signs.native(a)),
+        native.address(out), accumulate, native.threads((a.arcs + end - begin) * ch.width),
+    )  # fmt: skip
+
+
 def _values(ch: Channels, some: slice, j: Tensor, x: Tensor | None, value_weight: Tensor | None) -> Tensor:
     assert x is not None
     if value_weight is None or ch.features is None:
@@ -193,9 +293,10 @@ def _values(ch: Channels, some: slice, j: Tensor, x: Tensor | None, value_weight
 
 @dataclass
 class SumGradients:
-    """Of one side of z; of x, the column side's; of both weights, where asked for."""
+    """Of both sides of z, the row one's None where z has none; of x; of both weights, where there are any."""
 
-    side: Tensor
+    row: Tensor | None
+    column: Tensor
     x: Tensor | None
     weight: Tensor | None
     value_weight: Tensor | None
@@ -203,45 +304,84 @@ class SumGradients:
 
 @metered("spmm")
 def channel_sum_backward(
-    a: CSR, ch: Channels, kind: str, side: str, g: Tensor, x: Tensor | None, value_weight: Tensor | None,
-    weights: bool,
+    a: CSR, ch: Channels, kind: str, g: Tensor, x: Tensor | None = None, value_weight: Tensor | None = None,
+    signs: Signs | None = None,
 ) -> SumGradients:  # fmt: skip
-    """The gradients of `channel_sum`, given that of y, g [rows, w]; one walk a side."""
-    m, permutation, transposed = _walk(a, side)
-    width, kept = ch.width, weights and ch.weight is not None
-    gate = kind == "gate"
-    dweight = torch.zeros_like(ch.weight) if kept and ch.weight is not None else None
-    dvalue = torch.zeros_like(value_weight) if kept and value_weight is not None else None
+    """The gradients of `channel_sum`, given that of y, g [rows, w].
+
+    relu   D[e] = g[i] where z > 0, else 0:   drow[i] = Σ_e D,  dcolumn[j] = Σ_e D,  dweight = fᵀ D
+    gate   dz = σ'(z) ∘ v ∘ g[i], dv = σ(z) ∘ g[i],  v = x[j] + f value_weight
+
+    signs   of relu, those kept from `channel_sum`; z of other rows is made again
+    """
+    width, gate = ch.width, kind == "gate"
+    dweight = None if ch.weight is None else torch.zeros_like(ch.weight)
+    dvalue = None if value_weight is None else torch.zeros_like(value_weight)
     if ch.served(a, g, x, value_weight):
-        dside = empty(m.shape[0], width, like=g)
-        dx = empty(m.shape[0], width, like=g) if gate and transposed else None
-        native.kernel("channel_sum_backward", ch.column, a.indices)(
-            m.shape[0], *map(native.address, (m.indptr, m.indices)), ch.native(permutation), _KINDS[kind],
-            transposed, *map(native.address, (g, x, value_weight)), width,
-            *map(native.address, (dside, dx, dweight, dvalue)), native.threads((a.arcs + m.shape[0]) * width),
-        )  # fmt: skip
-        return SumGradients(dside, dx, dweight, dvalue)
+        drow = None if ch.row is None else empty(a.shape[0], width, like=g)
+        dcolumn = empty(a.shape[1], width, like=g)
+        if not gate:
+            _native_relu_backward(a, ch, g, signs, drow, dcolumn, dweight)
+            return SumGradients(drow, dcolumn, None, dweight, None)
+        dx = empty(a.shape[1], width, like=g)
+        for transposed in (True, False) if drow is not None else (True,):
+            m = a.T if transposed else a
+            outs = (dcolumn, dx, dweight, dvalue) if transposed else (drow, None, None, None)
+            native.kernel("channel_gate_backward", ch.column, a.indices)(
+                m.shape[0], *map(native.address, (m.indptr, m.indices)),
+                ch.native(a.permutation if transposed else None), transposed,
+                *map(native.address, (g, x, value_weight)), width, *map(native.address, outs),
+                native.threads((a.arcs + m.shape[0]) * width),
+            )  # fmt: skip
+        return SumGradients(drow, dcolumn, dx, dweight, dvalue)
     if ch.is_dry(a, g, x, value_weight):
-        blank = dry.blank(m.shape[0], width, dtype=g.dtype)
-        return SumGradients(blank, blank if gate and transposed else None, dweight, dvalue)
-    dside = g.new_zeros(m.shape[0], width)
-    dx = torch.zeros_like(dside) if gate and transposed else None
+        blank = dry.blank(a.shape[1], width, dtype=g.dtype)
+        drow = None if ch.row is None else dry.blank(a.shape[0], width, dtype=g.dtype)
+        return SumGradients(drow, blank, blank if gate else None, dweight, dvalue)
+    drow = None if ch.row is None else g.new_zeros(a.shape[0], width)
+    dcolumn = g.new_zeros(a.shape[1], width)
+    dsource = torch.zeros_like(dcolumn) if gate else None
     for some, i, j, z in ch.tiles(a):
-        at = j if transposed else i
-        if gate:
+        if dsource is not None:
             s = z.sigmoid()
             dv = s * g[i]
             dz = (1 - s) * dv * _values(ch, some, j, x, value_weight)
-            if dx is not None:
-                dx.index_add_(0, j, dv)
+            dsource.index_add_(0, j, dv)
             if dvalue is not None and ch.features is not None:
                 dvalue += ch.features[some].T @ dv
         else:
             dz = g[i] * (z > 0)
-        dside.index_add_(0, at, dz)
+        dcolumn.index_add_(0, j, dz)
+        if drow is not None:
+            drow.index_add_(0, i, dz)
         if dweight is not None and ch.features is not None:
             dweight += ch.features[some].T @ dz
-    return SumGradients(dside, dx, dweight, dvalue)
+    return SumGradients(drow, dcolumn, dsource, dweight, dvalue)
+
+
+def _native_relu_backward(
+    a: CSR, ch: Channels, g: Tensor, signs: Signs | None, drow: Tensor | None, dcolumn: Tensor,
+    dweight: Tensor | None,
+) -> None:  # fmt: skip
+    t, width = a.T, ch.width
+    threads = native.threads((a.arcs + a.shape[0]) * width)
+    kernel = native.kernel("channel_relu_backward", ch.column, a.indices)
+    for here, kept in Signs.passes(a, ch, 0, width, signs):
+        begin, end = here.begin, here.end
+        if not kept:
+            _native_relu(a, ch, here, (begin, end), None, False)
+        kernel(
+            t.shape[0], *map(native.address, (t.indptr, t.indices)), ch.native(a.permutation), begin, end,
+            *here.native(a), native.address(g), width, native.address(dcolumn), begin > 0, 0, threads,
+        )  # fmt: skip
+        if drow is None and dweight is None:
+            continue
+        side = None if drow is None else drow[begin:end]
+        kernel(
+            end - begin, *map(native.address, (a.indptr[begin : end + 1], a.indices)),
+            ch.rows(begin, end).native(), 0, 0, *here.native(a), native.address(g[begin:end]), width,
+            native.address(side), False, native.address(dweight), threads,
+        )  # fmt: skip
 
 
 Stats = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]

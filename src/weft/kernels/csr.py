@@ -67,7 +67,8 @@ class CSR:
         if int(self.indptr[0]) != 0 or int(self.indptr[-1]) != arcs or bool((self.indptr.diff() < 0).any()):
             raise ValueError(f"indptr must rise from 0 to the number of indices, {arcs}")
         # The kernels trust the indices: one look here keeps them inside x.
-        if arcs and (int(self.indices.min()) < 0 or int(self.indices.max()) >= columns):
+        least, most = torch.aminmax(self.indices) if arcs else (0, -1)
+        if int(least) < 0 or int(most) >= columns:
             raise ValueError(f"indices must lie in 0..{columns - 1}")
 
     @classmethod

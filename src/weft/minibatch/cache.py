@@ -23,7 +23,7 @@ _UNITS = {"": 1, "B": 1, "K": 1e3, "KB": 1e3, "M": 1e6, "MB": 1e6, "G": 1e9, "GB
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, flag: str = "--memory-budget") -> int:
     """A size as people write it.
 
     >>> parse_bytes("2GB"), parse_bytes("1.5 MiB"), parse_bytes("4096")
@@ -32,7 +32,8 @@ def parse_bytes(text: str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())
     size = float(found[1]) * _UNITS.get(found[2].upper(), 0) if found else 0.0
     if not 0 < size < 2**63:
-        raise UserError(f"memory budget {text[:40]!r} is not a size. Write --memory-budget 2GB, or 500MB.")
+        what = flag.removeprefix("--").replace("-", " ")
+        raise UserError(f"{what} {text[:40]!r} is not a size. Write {flag} 2GB, or 500MB.")
     return int(size)
 
 

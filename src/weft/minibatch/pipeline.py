@@ -23,16 +23,23 @@ STALENESS = 3
 
 
 def drive(
-    flights: Iterable[Flight], feed: Feed, update: Callable[[Flight], None], pipelined: bool = False
+    flights: Iterable[Flight],
+    feed: Feed,
+    update: Callable[[Flight], None],
+    pipelined: bool = False,
+    begin: Callable[[Flight], None] | None = None,
 ) -> None:
     """Run all phases of all flights; `update` is called with each in their order.
 
+    `begin` stands in for the feed's own.
+
     `flights` is read one at a time, when a batch begins: each then takes the weights of that moment.
     """
+    begin = begin or feed.begin
     if not pipelined:
         for flight in flights:
             feed.push(flight)
-            feed.begin(flight)
+            begin(flight)
             feed.forward(flight)
             feed.backward(flight)
             feed.finish(flight)
@@ -47,7 +54,7 @@ def drive(
             feed.finish(last)
             update(last)
         if begun is not None:
-            feed.begin(begun)
+            begin(begun)
         if forward is not None:
             feed.forward(forward)
 

@@ -63,8 +63,8 @@ def parse_fanouts(text: str) -> list[int]:
     return fanouts
 
 
-def fanouts_for(hops: int, fanouts: Sequence[int]) -> list[int]:
-    """Check that there is a fan-out for every hop.
+def fanouts_for(hops: int, fanouts: Sequence[int], layers: int | None = None) -> list[int]:
+    """Check that there is a fan-out for every hop of a model of so many layers, by default one a hop.
 
     >>> fanouts_for(2, [25, 10])
     [25, 10]
@@ -72,9 +72,10 @@ def fanouts_for(hops: int, fanouts: Sequence[int]) -> list[int]:
     if len(fanouts) != hops:
         told = ",".join("all" if f < 0 else str(f) for f in fanouts)
         wanted = ",".join(["25", *["10"] * (hops - 1)])
+        fewer = f", or --layers {len(fanouts)}" if layers in (None, hops) else ""
         raise UserError(
             f"--fanouts {told} gives {len(fanouts)} of the {hops} hops that the model takes. "
-            f"Use --fanouts {wanted}, or --layers {len(fanouts)}."
+            f"Use --fanouts {wanted}{fewer}."
         )
     return list(fanouts)
 

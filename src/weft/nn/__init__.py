@@ -6,7 +6,7 @@ from .decoders import DECODERS, Decoder, build_decoder
 from .layer import Layer, in_halves
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import Model, Noise
-from .registry import MODELS, Entry, ModelConfig, build, check_model, model_widths, register
+from .registry import MODELS, Entry, ModelConfig, build, check_model, model_hops, model_widths, register
 
 __all__ = [
     "DECODERS",
@@ -31,6 +31,7 @@ __all__ = [
     "build_decoder",
     "check_model",
     "in_halves",
+    "model_hops",
     "model_widths",
     "register",
 ]

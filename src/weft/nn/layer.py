@@ -17,13 +17,20 @@ everywhere but under push-pull.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from ..kernels import Stream, linear
 from .adjacency import Adjacency
+
+_CLAIMS = {
+    "partial": ("direct", "fresh"),
+    "apply": ("entrywise", "fresh"),
+    "forward": ("direct", "entrywise", "fresh"),
+}
+"""What a layer says of each of its halves."""
 
 
 class Layer(nn.Module):
@@ -61,6 +68,14 @@ class Layer(nn.Module):
     """Share of arcs that it drops while training; its random numbers are those of `stream`."""
     stream: Stream | None = None
     """The random numbers of this pass, set by the model; None: nothing is dropped."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """What was said of a half does not hold of another in its place: a subclass that writes one anew
+        says anew whether it is `entrywise`, `direct`, `fresh`."""
+        super().__init_subclass__(**more)
+        written = [half for half in _CLAIMS if half in vars(cls)]
+        for claim in {claim for half in written for claim in _CLAIMS[half]} - vars(cls).keys():
+            setattr(cls, claim, False)
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no partial: it runs as a whole, by forward")

@@ -143,18 +143,35 @@ class Model(nn.Module):
         if in_halves(first):
             width = self.widths[1]
             beside = not self._sums and self.adds_input
-            z = first.apply(t[:, :width].contiguous() if beside else t)
+            half = t[:, :width].contiguous() if beside else t
+            z = self._checked(0, first.apply(half), half.shape[0])
             z = z + t[:, width:] if beside else z
         del t  # an activation's memory is free once the next layer has read it
-        for depth, (layer, A) in enumerate(zip(self.layers, path, strict=True)):
+        for depth, A in enumerate(path):
             if depth:
                 assert embedding is not None
-                z = self._call(depth, layer, A, embedding, noise)
-                if self.residual and depth < last and z.shape == (own := A.own(embedding)).shape:
-                    z = z + own
+                z = self._whole(depth, A, embedding, noise)
             if depth < last:
                 embedding = self._activate(A, self.norms[depth](z), depth + 1, noise)
         return embedding, z
+
+    def one(self, depth: int, hops: Sequence[Adjacency], h: Tensor) -> Tensor:
+        """One layer with what follows it, for inference layer by layer: rows of h_{l−1} → of h_l, or logits.
+
+        hops   the operators of this layer, one a hop
+        """
+        A = hops[0] if len(hops) == 1 else cast(Adjacency, Chain(list(hops)))
+        z = self._whole(depth, A, h, None)
+        return (
+            z if depth == len(self.layers) - 1 else self._activate(A, self.norms[depth](z), depth + 1, None)
+        )
+
+    def _whole(self, depth: int, A: Adjacency, h: Tensor, noise: Noise | None) -> Tensor:
+        """A layer and the residual around it."""
+        z = self._call(depth, self.layers[depth], A, h, noise)
+        if self.residual and depth < len(self.layers) - 1 and z.shape == (own := A.own(h)).shape:
+            z = z + own
+        return z
 
     @property
     def _sums(self) -> bool:
@@ -173,15 +190,20 @@ class Model(nn.Module):
         drawn = None if noise is None or not self.training else Stream(noise.seed, noise.epoch, depth)
         layer.stream = drawn  # type: ignore[assignment]
         with place.at(f"layer {depth + 1}, {type(layer).__name__}"):
-            z = run(A, h)
-        if not isinstance(z, Tensor) or z.dim() != 2 or z.shape[0] != A.rows.numel():
-            what = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-            raise UserError(
-                f"layer {depth + 1}, {type(layer).__name__}, returned {what} for {A.rows.numel()} vertices. "
-                "Return one row a vertex: [rows of A, width]."
-            )
+            z = self._checked(depth, run(A, h), A.rows.numel())
         if self.seen is not None:
             self.seen(depth, z)
+        return z
+
+    def _checked(self, depth: int, z: Tensor, rows: int) -> Tensor:
+        """What a layer gave back, where it is a row for each vertex."""
+        if not isinstance(z, Tensor) or z.dim() != 2 or z.shape[0] != rows:
+            what = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            layer = type(self.layers[depth]).__name__
+            raise UserError(
+                f"layer {depth + 1}, {layer}, returned {what} for {rows} vertices. "
+                "Return one row a vertex: [rows of A, width]."
+            )
         return z
 
     def _activate(self, A: Adjacency, z: Tensor, layer: int, noise: Noise | None) -> Tensor:

@@ -478,3 +478,24 @@ def build(config: ModelConfig, inputs: int, outputs: int, seed: int | None = Non
             if p.dim() == 2:  # vectors and scalars start at a constant
                 nn.init.xavier_uniform_(p, generator=generator)
     return model
+
+
+def model_hops(config: ModelConfig) -> int | None:
+    """How often the model multiplies with A, found without the graph: so many fan-outs a batch takes.
+
+    None where the layers refuse the narrowest of widths: the graph's own will tell.
+
+    >>> model_hops(ModelConfig("sgc", layers=3)), model_hops(ModelConfig("pna"))
+    (3, 2)
+    """
+    check_model(config)
+    weights = sum(a * b for a, b in pairwise(model_widths(config, 1, 1)))
+    check_fits(
+        torch.float32.itemsize * weights, f"a model of {config.layers} layers with hidden={config.hidden}"
+    )
+    narrow = ModelConfig(**(config.settings() | dict.fromkeys(open_options(config), 1)))
+    with torch.random.fork_rng(devices=[]):  # somebody's random numbers stay as they were
+        try:
+            return build(narrow, inputs=1, outputs=1).hops
+        except UserError:
+            return None

@@ -36,109 +36,14 @@ from ..kernels.attention import (
     log_sum,
     weigh,
 )  # fmt: skip
-from ..kernels.channels import Channels, channel_scores, channel_scores_backward
+from ..kernels.channels import Channels, Signs, channel_scores, channel_scores_backward
 from ..kernels.function import Function
 from ..kernels.sddmm import head_of, sddmm_heads
 from ..memory import empty
 from .entries import add_columns_of, add_rows_of, data_dots, data_sums
 from .exchange import add_up, gather_together
+from .operands import Attention, Kept, Learned, Operands, cut
 from .propagate import Plan, cloned
-
-
-@dataclass(frozen=True)
-class Attention:
-    """What kind of attention: see `weft.kernels.attention.Scores`."""
-
-    kind: str
-    heads: int = 1
-    slope: float = 1.0
-    softmax: bool = True
-    drop: tuple[float, int] | None = None
-    """Share of arcs dropped in each head, and the generator's key."""
-    features: str = ""
-    """The arcs' data that channel scores read, by name; "": none."""
-    values: str = ""
-    """The arcs' data that are summed up beside x."""
-
-    @property
-    def wide(self) -> bool:
-        """Whether scores are sums over columns, which feature may cut."""
-        return self.kind != "additive"
-
-
-@dataclass
-class Learned:
-    """What scores are made of beside the two sides: this rank's entries and columns of it."""
-
-    bias: list[Tensor] | None = None
-    """Per block [arcs, heads]."""
-    mix: Tensor | None = None
-    weight: Tensor | None = None
-
-    def bias_of(self, j: int) -> Tensor | None:
-        return None if self.bias is None else self.bias[j]
-
-
-@dataclass
-class Operands:
-    """The two sides and the values, cut as the grid needs them; `column` is `x` where they are one tensor."""
-
-    row: Tensor
-    column: Tensor
-    x: Tensor
-    gain: Tensor | None = None
-
-    @property
-    def together(self) -> bool:
-        return self.column is self.x
-
-    @property
-    def moving(self) -> list[Tensor]:
-        """What is gathered along row."""
-        column = [] if self.together else [self.column]
-        return [self.x, *column, *([] if self.gain is None else [self.gain])]
-
-    def at(self, block: list[Tensor]) -> Operands:
-        """The same with the blocks of one rank of the row line."""
-        gain = None if self.gain is None else block[-1]
-        return Operands(self.row, block[0] if self.together else block[1], block[0], gain)
-
-
-def cut(plan: Plan, how: Attention, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None) -> Operands:
-    """Complete rows to what travels: wide operands and x by columns, additive's as they are."""
-    columns = plan.feature
-    x_cut = columns.split(x)
-    if not how.wide:
-        return Operands(columns.share(row), columns.share(column), x_cut)
-    gain = None if gain is None else columns.share(gain)
-    return Operands(columns.split(row), x_cut if column is x else columns.split(column), x_cut, gain)
-
-
-def check_attention(
-    kind: str, heads: int, row: Tensor, column: Tensor, x: Tensor, gain: Tensor | None, scale: Tensor | None,
-    bias: Tensor | None, mix: Tensor | None, edge: tuple[str, Tensor] | None, arcs: int,
-) -> None:  # fmt: skip
-    """Refuse operands that kernels would misread."""
-    for name, t in (("row", row), ("column", column), ("x", x)):
-        if t.shape[1] % heads:
-            raise ValueError(f"{name} is {tuple(t.shape)}, which {heads} heads do not divide")
-    if kind == "additive" and not row.shape[1] == column.shape[1] == heads:
-        raise ValueError(f"additive scores have {heads} columns, not {row.shape[1]} and {column.shape[1]}")
-    for name, factor in (("gain", gain), ("scale", scale)):
-        if factor is not None and (kind != "dot" or factor.shape[1] != heads):
-            raise ValueError(
-                f"a {name} is [n, {heads}], of dot products; not {tuple(factor.shape)} of {kind}"
-            )
-    if row.shape[1] != column.shape[1]:
-        raise ValueError(f"the two sides have {row.shape[1]} and {column.shape[1]} columns")
-    if bias is not None and (bias.shape != (arcs, heads) or gain is not None):
-        raise ValueError(f"a bias is [{arcs}, {heads}], without a gain; not {tuple(bias.shape)}")
-    if (mix is not None) != (kind == "channel") or (edge is not None and kind != "channel"):
-        raise ValueError("channel scores, and no others, have a mix and may read what arcs carry")
-    if mix is not None and mix.shape != (row.shape[1],):
-        raise ValueError(f"mix is [{row.shape[1]}], not {tuple(mix.shape)}")
-    if edge is not None and (edge[1].dim() != 2 or edge[1].shape[1] != row.shape[1]):
-        raise ValueError(f"the arcs' weight is [t, {row.shape[1]}], not {tuple(edge[1].shape)}")
 
 
 class Attend(Function):
@@ -155,25 +60,32 @@ class Attend(Function):
         parts = cut(plan, how, row, x if together else column, x, gain)
         work = Work(plan, how, x.shape[1], row.shape[1])
         work.learned = learned = work.own_of(bias, mix, weight)
-        y, logs, sums = work.forward(parts)
-        work.learned = Learned()  # kept by ctx, which knows when to let go
-        ctx.work, ctx.together, ctx.biases = work, together, 0 if learned.bias is None else len(learned.bias)
+        y, logs, sums = work.forward(parts, any(ctx.needs_input_grad))
+        ctx.work, ctx.together = work, together
+        kept, work.learned, work.kept = work.kept, Learned(), []  # by ctx, which knows when to let go
+        ctx.biases = 0 if learned.bias is None else len(learned.bias)
+        ctx.signs = [None if k.signs is None else (k.signs.begin, k.signs.end) for k in kept]
         column_kept = None if together else parts.column
         ctx.save_for_backward(
             parts.row, column_kept, parts.x, parts.gain, y, logs, sums, learned.mix, learned.weight,
-            *(learned.bias or ()),
+            *(learned.bias or ()), *(t for k in kept for t in (k.scores, k.signs and k.signs.bits)),
         )  # fmt: skip
         return y, sums
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        row, column, x, gain, y, logs, sums, mix, weight, *bias = ctx.saved_tensors
+        row, column, x, gain, y, logs, sums, mix, weight, *more = ctx.saved_tensors
         parts = Operands(row, x if ctx.together else column, x, gain)
         work: Work = ctx.work
-        work.learned = Learned(bias or None, mix, weight)
+        work.learned = Learned(more[: ctx.biases] or None, mix, weight)
+        pairs = more[ctx.biases :]
+        work.kept = [
+            Kept(pairs[2 * j], None if rows is None else Signs(pairs[2 * j + 1], *rows))
+            for j, rows in enumerate(ctx.signs)
+        ]
         dy, dsums = (g.contiguous() for g in grads)
         found = work.backward(parts, dy, y, logs, dsums, sums, ctx.needs_input_grad)
-        work.learned = Learned()
+        work.learned, work.kept = Learned(), []
         return *found, None, None
 
 
@@ -231,6 +143,8 @@ class Work:
     key_width: int
     """Columns of the row operand."""
     learned: Learned = field(default_factory=Learned)
+    kept: list[Kept] = field(default_factory=list)
+    """Per block, of channel scores."""
 
     def own_of(self, bias: Tensor | None, mix: Tensor | None, weight: Tensor | None) -> Learned:
         """This rank's part: the bias by blocks, of mix [heads · d] and weight [t, heads · d] its columns."""
@@ -296,14 +210,14 @@ class Work:
     def _channels(self, a: CSR, parts: Operands) -> Channels:
         return Channels(parts.column, parts.row, self._features(a), self.learned.weight)
 
-    def _sums_of_columns(self, a: CSR, parts: Operands) -> Tensor:
+    def _sums_of_columns(self, a: CSR, parts: Operands, signs: Signs | None = None) -> Tensor:
         """This rank's share of wide scores at A_j's entries, before gain and bias. [arcs, heads]."""
         first, how = self.key_first, self.how
         if how.kind == "dot":
             return sddmm_heads(a, parts.row, parts.column, first, self.inner_dim, how.heads)
         assert self.learned.mix is not None
         return channel_scores(
-            a, self._channels(a, parts), self.learned.mix, how.slope, first, self.inner_dim, how.heads
+            a, self._channels(a, parts), self.learned.mix, how.slope, first, self.inner_dim, how.heads, signs
         )
 
     def _complete(self, j: int, a: CSR, parts: Operands, plain: Tensor) -> Tensor:
@@ -312,7 +226,7 @@ class Work:
         bias = self.learned.bias_of(j)
         return s if bias is None else s + bias
 
-    def forward(self, parts: Operands) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, parts: Operands, trained: bool) -> tuple[Tensor, Tensor, Tensor]:
         """(y_own, log Σ exp(s) of U(i,k), Σ p f of the own rows)."""
         plan, how = self.plan, self.how
         local = replace(parts, row=plan.whole(parts.row))
@@ -321,18 +235,25 @@ class Work:
         alone = plan.inner.comm.size == 1
         left = plan.row.comm.size
         raw: list[Tensor] = [parts.x] * len(plan.matrices)
+        kept: list[Kept | None] = [None] * len(raw)
         for j, block in gather_together(plan.row, parts.moving):
             a, here, left = plan.matrix(j), local.at(block), left - 1
-            given = None
+            given, signs = None, None
+            if how.kind == "channel" and trained:
+                ch = self._channels(a, here)
+                signs = Signs.room(a, ch, self.key_first, self.inner_dim, share=len(raw))
             if how.wide and self.split:
-                plain = plan.feature.comm.all_reduce(self._sums_of_columns(a, here), phase="reduce")
-                given = self._complete(j, a, here, plain)
-            if how.values:
+                mine = self._sums_of_columns(a, here, signs)
+                given = self._complete(j, a, here, plan.feature.comm.all_reduce(mine, phase="reduce"))
+            if how.values or (how.kind == "channel" and trained):
                 raw[j] = empty(a.arcs, how.heads, like=here.x)
+                kept[j] = Kept(raw[j], signs)
             out, state = attend(
                 a, self._scores(j, a, here, given), here.x, self.dim, self.first, out, state,
-                alone and left == 0, raw=raw[j] if how.values else None,
+                alone and left == 0, raw=None if kept[j] is None else raw[j], signs=signs,
             )  # fmt: skip
+        if how.kind == "channel":
+            self.kept = [k for k in kept if k is not None]
         assert out is not None
         if not how.softmax:
             y, logs = plan.inner.reduce(plan.piece_of(out)), out.new_empty(0)
@@ -398,7 +319,7 @@ class Work:
         row, drow summed up here; drow along inner*
         """
         plan, how, columns = self.plan, self.how, self.plan.feature
-        wants_row, wants_bias, wants_learned = wants[0], wants[4], any(wants[5:7])
+        wants_row, wants_bias = wants[0], wants[4]
         narrow = []  # [U, ·]: what is needed of every row, besides dy
         if how.softmax:
             products = row_products(dy, y, how.heads)
@@ -430,16 +351,21 @@ class Work:
             nonlocal drow
             a, here = plan.matrix(j), local.at(block)
             extra = None if dvalues is None else data_dots(a, dvalues, how.values, how.heads)
+            dcolumn: Tensor | None
             if self.split:
                 dx, dcolumn, dgain, ds = self._unfused(j, a, here, stat, g, extra)
             else:
+                given = self.kept[j].scores if how.kind == "channel" else None
                 dx, dcolumn, dgain, ds = attend_backward(
-                    a, self._scores(j, a, here), stat, g, here.x, self.dim, extra
+                    a, self._scores(j, a, here, given), stat, g, here.x, self.dim, extra
                 )
             dbias[j] = ds
-            if wants_row or wants_learned:
-                drow = self._add_row_side(drow, a, ds, here, dlearned)
-            return dx, *(() if parts.together else (dcolumn,)), *(() if dgain is None else (dgain,))
+            if how.kind == "channel":
+                dcolumn, drow = self._channel_sides(j, a, ds, here, dx, drow, dlearned)
+            elif wants_row:
+                drow = self._add_row_side(drow, a, ds, here)
+            sides = () if parts.together or dcolumn is None else (dcolumn,)
+            return dx, *sides, *(() if dgain is None else (dgain,))
 
         dx: Tensor | None = None
         dcolumn: Tensor | None = None
@@ -469,36 +395,39 @@ class Work:
         mine = plan.inner.reduce(plan.piece_of(drow))
         return columns.join(mine, self.key_width) if how.wide else columns.own(mine), *rest
 
-    def _add_row_side(
-        self, drow: Tensor | None, a: CSR, ds: Tensor, here: Operands, dlearned: list[Tensor | None]
-    ) -> Tensor:
+    def _add_row_side(self, drow: Tensor | None, a: CSR, ds: Tensor, here: Operands) -> Tensor:
         if self.how.kind == "dot":
             return weigh(a, ds, here.column, self.inner_dim, self.key_first, drow)
-        if self.how.kind == "additive":
-            return add_rows_of(a, ds, drow)
+        return add_rows_of(a, ds, drow)
+
+    def _channel_sides(
+        self, j: int, a: CSR, ds: Tensor, here: Operands, dx: Tensor, drow: Tensor | None,
+        dlearned: list[Tensor | None],
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """(dcolumn, drow with this block's share) from ds; dcolumn is added to dx where columns are x."""
         assert self.learned.mix is not None
-        found, dweight, dmix = channel_scores_backward(
-            a, self._channels(a, here), ds, self.learned.mix, self.how.slope, self.key_first, self.inner_dim,
-            "row", True,
+        found, dcolumn, dweight, dmix = channel_scores_backward(
+            a, self._channels(a, here), ds.contiguous(), self.learned.mix, self.how.slope, self.key_first,
+            self.inner_dim, self.kept[j].signs, dx if here.together else None,
         )  # fmt: skip
         for k, grad in enumerate((dmix, dweight)):
             old = dlearned[k]
             dlearned[k] = grad if old is None or grad is None else old + grad
-        return found if drow is None else drow.add_(found)
+        return dcolumn, found if drow is None else drow.add_(found)
 
     def _unfused(
         self, j: int, a: CSR, here: Operands, stat: Tensor, g: Tensor, extra: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
         """`attend_backward` where features are cut: sums over columns are completed along feature first."""
         how, heads, feature = self.how, self.how.heads, self.plan.feature.comm
         ds = sddmm_heads(a, g, here.x, self.first, self.dim, heads)
-        if how.wide:
+        if how.kind == "dot":
             both = feature.all_reduce(torch.cat([ds, self._sums_of_columns(a, here)], 1), phase="reduce")
             ds, plain = both[:, :heads].contiguous(), both[:, heads:]
             s = self._complete(j, a, here, plain)
         else:
             ds = feature.all_reduce(ds, phase="reduce")
-            s = self._scores(j, a, here).of(a)
+            s = self.kept[j].scores if how.kind == "channel" else self._scores(j, a, here).of(a)
         ds = ds if extra is None else ds + extra
         drop = self._drop(j)
         keep = None if drop is None else drop.factors(a, heads, ds.dtype, ds.device)
@@ -514,12 +443,7 @@ class Work:
             ds = torch.where(self._scores(j, a, here).sums(a) > 0, ds, ds * how.slope)
             return dx, add_columns_of(a, ds), None, ds
         if how.kind == "channel":
-            assert self.learned.mix is not None
-            dcolumn, _, _ = channel_scores_backward(
-                a, self._channels(a, here), ds.contiguous(), self.learned.mix, how.slope, self.key_first,
-                self.inner_dim, "column", False,
-            )  # fmt: skip
-            return (dx.add_(dcolumn) if here.together else dx), dcolumn, None, ds
+            return dx, None, None, ds
         dgain = None
         if here.gain is not None:
             dgain = add_columns_of(a, ds * plain)

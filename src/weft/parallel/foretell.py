@@ -6,7 +6,7 @@ code runs on a plan that has sizes and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,11 +69,13 @@ def sparse_lines(graph: Graph, blocks: Blocks) -> list[tuple[Line, Line]]:
 
 
 def planned(
-    blocks: Blocks, rank: int, row: Line, inner: Line, arcs: Sequence[int] = ()
-) -> tuple[Operator, Dry]:
+    blocks: Blocks, rank: int, row: Line, inner: Line, arcs: Sequence[int] = (),
+    data: Mapping[str, Tensor] | None = None,
+) -> tuple[Operator, Dry]:  # fmt: skip
     """(A, a communicator to open a ledger on) of a rank that need not exist, from sizes alone.
 
     arcs   entries of each A_j, where numbers per arc travel
+    data   what entries carry: of each tensor [anything, …] the type, and the shape of an entry
 
     A has no values: they stay where they are, and the fused attention takes a pattern.
     """
@@ -98,9 +100,12 @@ def planned(
     counts = list(arcs) or [0] * grid.row
     index = torch.int32 if blocks.order.numel() < 2**31 else torch.int64
     matrices: list[CSR] = [
-        CSR.blank((total, columns), count, index=index)
+        CSR.blank(
+            (total, columns), count, index=index,
+            data={k: t.new_empty(count, *t.shape[1:], device="meta") for k, t in (data or {}).items()},
+        )
         for columns, count in zip(along_row.need_sizes, counts, strict=True)
-    ]
+    ]  # fmt: skip
     names = [torch.empty(columns, dtype=index, device="meta") for columns in along_row.need_sizes]
     rows_of_line = [blocks.sizes[peer] for peer in grid.peers(rank, "feature")]
     plan = Plan(
@@ -129,17 +134,18 @@ def foretell(graph: Graph, blocks: Blocks, width: int, exchange: str = "sparse")
 def foretell_rank(
     blocks: Blocks, rank: int, width: int, row: Line, inner: Line, arcs: Sequence[int] = (),
     work: Callable[[Operator, Tensor, Ledger], object] | None = None,
+    data: Mapping[str, Tensor] | None = None,
 ) -> Volume:  # fmt: skip
     """What `rank` receives in one propagation of `width` columns, forward and backward, or in `work`.
 
-    `work(A, h, books)` opens the ledger `books` around what counts.
+    `work(A, h, books)` opens the ledger `books` around what counts; `data` is that of `planned`.
 
     >>> from .grid import Grid
     >>> blocks = Blocks.even(12, Grid(4))
     >>> foretell_rank(blocks, 0, 5, *dense_lines(blocks, 0)).words  # n·w·(P − 1)/P, there and back
     {'gather': 45, 'reduce': 45}
     """
-    A, comm = planned(blocks, rank, row, inner, arcs)
+    A, comm = planned(blocks, rank, row, inner, arcs, data)
     h = torch.empty(A.rows.numel(), width, device="meta", requires_grad=True)
     books = Ledger(comm)
     if work is not None:

@@ -7,7 +7,8 @@
               gather          row along inner, column and x along row, block by block
               walk            T [R, |C_f|]                 Σ_j over A_j's arcs, z made a tile at a time
               reduce, join    along inner, then to complete rows
-    backward  the operands are gathered again; z is made again; dcolumn and dx to their owners along row
+    backward  the operands are gathered again; z is made again, where its signs were not enough or not kept
+              (`weft.kernels.channels.Signs`); dcolumn and dx to their owners along row
 
 Each column is on one rank of the feature line: nothing is summed there.
 """
@@ -22,6 +23,7 @@ from torch import Tensor
 from ..kernels import CSR
 from ..kernels.channels import (
     Channels,
+    Signs,
     channel_stats,
     channel_stats_backward,
     channel_sum,
@@ -70,21 +72,26 @@ class ChannelSum(Function):
         cut = [None if t is None else plan.feature.split(t.detach().contiguous()) for t in (row, column, x)]
         own = [_columns(plan, w, width) for w in (weight, value_weight)]
         ctx.plan, ctx.how = plan, (kind, name, width)
-        ctx.save_for_backward(*cut, *own)
         whole = None if cut[0] is None else plan.whole(cut[0])
         moving = [t for t in cut[1:] if t is not None]
         total: Tensor | None = None
+        kept: list[Signs | None] = [None] * len(plan.matrices)
         for j, block in gather_together(plan.row, moving):
             a = plan.matrix(j)
             ch = Channels(block[0], whole, _data(a, name), own[0])
-            total = channel_sum(a, ch, kind, block[1] if x is not None else None, own[1], total)
+            if kind == "relu" and any(ctx.needs_input_grad):
+                kept[j] = Signs.room(a, ch, 0, ch.width, share=len(kept))
+            total = channel_sum(a, ch, kind, block[1] if x is not None else None, own[1], total, kept[j])
         assert total is not None
+        ctx.signs = [None if k is None else (k.begin, k.end) for k in kept]
+        ctx.save_for_backward(*cut, *own, *(None if k is None else k.bits for k in kept))
         return plan.feature.join(plan.inner.reduce(plan.piece_of(total)), width)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         plan, (kind, name, width) = ctx.plan, ctx.how
-        row, column, x, weight, value_weight = ctx.saved_tensors
+        row, column, x, weight, value_weight, *bits = ctx.saved_tensors
+        signs = [None if at is None else Signs(b, *at) for b, at in zip(bits, ctx.signs, strict=True)]
         g = plan.whole(plan.feature.split(grads[0].contiguous()))
         whole = None if row is None else plan.whole(row)
         moving = [t for t in (column, x) if t is not None]
@@ -100,12 +107,10 @@ class ChannelSum(Function):
             a = plan.matrix(j)
             ch = Channels(block[0], whole, _data(a, name), weight)
             values = block[1] if x is not None else None
-            found = channel_sum_backward(a, ch, kind, "column", g, values, value_weight, True)
+            found = channel_sum_backward(a, ch, kind, g, values, value_weight, signs[j])
             dweight, dvalue = _add(dweight, found.weight), _add(dvalue, found.value_weight)
-            if whole is not None:
-                mine = channel_sum_backward(a, ch, kind, "row", g, values, value_weight, False)
-                drow = _add(drow, mine.side)
-            return (found.side,) if found.x is None else (found.side, found.x)
+            drow = _add(drow, found.row)
+            return (found.column,) if found.x is None else (found.column, found.x)
 
         sides = plan.row.merge(partial, add_up)
         next(blocks, None)  # the last sends are waited for

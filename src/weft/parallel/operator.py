@@ -23,13 +23,14 @@ from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..kernels import CSR, Stream, dropout, gather_rows, norms
-from .attend import Attend, Attention, SelfAttend, check_attention
+from .attend import Attend, SelfAttend
 from .blocks import Blocks
 from .entries import Entries
 from .exchange import Exchange
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
 from .messages import ChannelStats, ChannelSum
+from .operands import Attention, check_attention
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
 from .source import Arcs, Source, read_normalised
 from .volume import Volume, counted
@@ -136,13 +137,22 @@ class Operator:
             source, blocks.order[slab[0] : slab[1]], how, comm,
             (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of, data, dtype,
         )  # fmt: skip
-        plan = _plan(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
         if move_adjacency:
             check_slices(grid)
-            line = plan.feature.comm
-            plan.matrices = [Sliced(plan.matrix(j), line) for j in range(grid.row)]
+            line = A.plan.feature.comm
+            A.plan.matrices = [Sliced(A.plan.matrix(j), line) for j in range(grid.row)]
+        A.plan = A.plan if str(device) == "cpu" else A.plan.to(device)
+        return A
+
+    @classmethod
+    def of_arcs(
+        cls, arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype,
+        overlap: bool = True,
+    ) -> Operator:  # fmt: skip
+        """A from the arcs into this rank's slab, as they are: by row, within a row by vertex."""
         layout = Rows(comm, blocks)
-        return cls(plan if str(device) == "cpu" else plan.to(device), layout.ids, layout=layout)
+        return cls(_plan(arcs, blocks, comm, sparse, dtype, overlap), layout.ids, layout=layout)
 
     @classmethod
     def local(cls, a: CSR, rows: Tensor | None = None, columns: Tensor | None = None, mean: bool = False,

@@ -226,11 +226,11 @@ class Plan:
 
     def piece_of(self, total: Tensor) -> Any:
         """T's rows for rank p of the inner line; the own ones as memory that may be written and returned."""
+        if len(self.pieces) == 1:
+            return lambda p: total
         parts = total.split(self.pieces)
 
         def partial(p: int) -> Tensor:
-            if len(parts) == 1:
-                return total
             return cloned(parts[p]) if p == self.inner.comm.rank else parts[p]
 
         return partial

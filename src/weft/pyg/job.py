@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +22,10 @@ from torch import Tensor, nn
 
 from ..comm import Communicator, connect
 from ..errors import UserError
+from ..minibatch import parse_bytes
 from .call import Refused
+from .fast import install
+from .layerwise import layerwise
 from .mode import Sharing
 from .share import Cut, share
 from .space import tag_of
@@ -50,14 +54,19 @@ class Job:
         with torch._C.DisableTorchFunction():
             return share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model itself, with rank 0's weights on every rank; `backward` sums their gradients."""
+    def wrap(self, model: nn.Module, fast: bool = True) -> nn.Module:
+        """The model itself, with rank 0's weights on every rank; `backward` sums their gradients.
+
+        fast   PyG's layers that weft's kernels can do go through them (`weft.explain(model)` says which)
+        """
         with torch._C.DisableTorchFunction():
             self._same_weights(model)
         known = {id(p) for p in self.sharing.parameters}
         self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
         for p in model.parameters():
             p.__dict__["_weft_same"] = True
+        if fast and "torch_geometric" in sys.modules:  # else it has no such layers
+            install(model, self.sharing.chance, quiet=True)
         for path, module in model.named_modules():
             self._follow(module, path)
         return model
@@ -85,17 +94,17 @@ class Job:
         kind, sharing = type(module).__name__, self.sharing
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            sharing.enter(path, kind)
             if sharing.going_back:
                 raise Refused(
                     f"{kind} ({path}) is run again on the way back, by torch.utils.checkpoint. "
                     "This is not there on ranks: leave it out."
                 )
-            sharing.running.append((path, kind))
+            self._same_type(module, path, (*args, *kwargs.values()))
 
         def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
             where = sharing.where()
-            if sharing.running:
-                sharing.running.pop()
+            sharing.leave()
             given = [t for t in (*args, *kwargs.values()) if tag_of(t) is not None]
             if self.size == 1 or not given or not isinstance(out, Tensor) or tag_of(out) is not None:
                 return
@@ -107,8 +116,39 @@ class Job:
                         "Write it with torch's functions."
                     )
 
+        for hook in (before, after):
+            hook.__dict__["weft"] = True  # a layer with no other hooks is as PyG made it
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after, with_kwargs=True, always_call=True)
+
+    @staticmethod
+    def _same_type(module: nn.Module, path: str, given: Sequence[Any]) -> None:
+        """One line for a model that was moved after its data, or before."""
+        weight = next(module.parameters(recurse=False), None)
+        for x in given if weight is not None else ():
+            if tag_of(x) is None or not x.is_floating_point():
+                continue
+            assert weight is not None
+            if (x.dtype, x.device) != (weight.dtype, weight.device):
+                raise UserError(
+                    f"{type(module).__name__} ({path}): its weights are {weight.dtype} on {weight.device}, "
+                    f"its rows {x.dtype} on {x.device}. Move both with .to()."
+                )
+
+    def layerwise(
+        self, layers: Sequence[Callable[..., Tensor]], data: Any, memory: str | int = "1GB"
+    ) -> Tensor:
+        """Rows of the last layer for this rank's vertices, computed layer by layer in bounded memory.
+
+            layers   [(x, edge_index, …) → rows], such as `lambda x, edge_index: conv(x, edge_index).relu()`;
+                     further arguments are data's of the same name, one row an arc
+            memory   what a step may take on a rank, beside the arcs and weights: "500MB", or bytes
+
+        Rows lie on disk (TMPDIR), and some vertices are computed at a time. Layers must be in eval(): what
+        drops or normalises over a batch would differ from step to step. No gradients.
+        """
+        limit = parse_bytes(memory, "memory") if isinstance(memory, str) else memory
+        return layerwise(layers, data, limit)
 
     def mean(self, losses: Tensor) -> Tensor:
         """The mean over the rows of all ranks, the same on every rank; `losses.mean()` says the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from .. import place
 from ..comm import Communicator
 from ..errors import UserError
 from ..kernels.function import Function
@@ -17,7 +19,11 @@ from .call import RULES, Call, Refused, name_of
 from .refusals import REASONS
 from .space import Count, Space, tag_of
 
-_apply = vars(torch.autograd.Function)["apply"].__func__
+_method = vars(torch.autograd.Function)["apply"]
+_apply = _method.__func__
+_guarding = threading.Lock()
+_inside = [0]
+"""How many jobs run in this process: virtual ranks are several."""
 
 
 def _guarded(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,11 +60,21 @@ class Sharing(TorchFunctionMode):
         self.numbered: list[Space] = []
         self.parameters: list[nn.Parameter] = []
         self.running: list[tuple[str, str]] = []
+        self._places: list[Any] = []
         self.going_back = False
 
     def __enter__(self) -> Any:
-        torch.autograd.Function.apply = classmethod(_guarded)  # type: ignore[method-assign, assignment]
+        with _guarding:
+            _inside[0] += 1
+            torch.autograd.Function.apply = classmethod(_guarded)  # type: ignore[method-assign, assignment]
         return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        with _guarding:
+            _inside[0] -= 1
+            if not _inside[0]:
+                torch.autograd.Function.apply = _method  # type: ignore[method-assign]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -93,6 +109,17 @@ class Sharing(TorchFunctionMode):
                     f"{self.where()}a weight of shape {list(t.shape)} differs from rank to rank. "
                     "Use job.wrap(model) before the model."
                 )
+
+    def enter(self, path: str, kind: str) -> None:
+        """A module begins: what waits from now on waits for it."""
+        self.running.append((path, kind))
+        self._places.append(place.at(f"{kind} ({path})" if path else kind))
+        self._places[-1].__enter__()
+
+    def leave(self) -> None:
+        if self.running:
+            self.running.pop()
+            self._places.pop().__exit__(None, None, None)
 
     def where(self) -> str:
         """The module that is running, as the start of an error."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from .call import Call, names_of, positive, put, rule
 from .halo import extended
 from .local import adopt
-from .space import Names, Space, Tag, agree, tag_of
+from .space import Names, Space, Tag, agree, here, tag_of
 
 
 class _Index:
@@ -68,7 +68,7 @@ def _whole(item: Any, size: int) -> bool:
         isinstance(item, slice)
         and item.start in (None, 0)
         and item.step in (None, 1)
-        and (item.stop is None or int(item.stop) == size)
+        and (item.stop is None or here(item.stop) == size)
     )
 
 

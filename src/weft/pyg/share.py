@@ -35,11 +35,11 @@ class Shares:
     blocks  the vertices of each rank        space   this rank's
     """
 
-    def __init__(self, comm: Communicator, blocks: Blocks):
+    def __init__(self, comm: Communicator, blocks: Blocks, name: str = "vertices"):
         self.comm, self.blocks = comm, blocks
         self.owners = ByBlocks(blocks)
         self.own = self.owners.own(comm.rank)
-        self.space = Root(comm, self.own, blocks.order.numel(), "vertices")
+        self.space = Root(comm, self.own, blocks.order.numel(), name, blocks)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
         """This rank's rows of what all vertices have."""
@@ -49,26 +49,31 @@ class Shares:
         """What are this rank's rows already."""
         return set_tag(x, Tag(self.space, 0))
 
-    def edge_index(self, source: Tensor, target: Tensor, ids: Tensor, count: int) -> Tensor:
+    def edge_index(
+        self, source: Tensor, target: Tensor, ids: Tensor, count: int, of: Shares | None = None
+    ) -> Tensor:
         """The tagged edge_index [2, m] of arcs into own vertices, by vertex numbers. Every rank calls it.
 
         ids [m]   the arcs' numbers, all below `count`
+        of        whose vertices the sources are, where of another type
         """
-        begin, end = self.blocks.own(self.comm.rank)
-        place = self.blocks.place_of[source]
+        of = self if of is None else of
+        begin, end = of.blocks.own(self.comm.rank)
+        place = of.blocks.place_of[source]
         away = (place < begin) | (place >= end)
         others, at = torch.unique(
             place[away], return_inverse=True
         )  # by place: by owner, and as they lie there
         row = place - begin
         row[away] = at + (end - begin)
-        halo_ids = self.blocks.order[others]
-        plan = Fetch(self.comm, self.owners, halo_ids, distinct=True)
-        halo = Halo(self.space, halo_ids, plan) if self.comm.size > 1 else None
+        halo_ids = of.blocks.order[others]
+        plan = Fetch(self.comm, of.owners, halo_ids, distinct=True)
+        halo = Halo(of.space, halo_ids, plan) if self.comm.size > 1 else None
         arcs = Root(self.comm, ids, count, "arcs")
         arcs._total = arcs._count()  # ids need not be 0 … total − 1
-        names = (Names(self.space, halo), Names(self.space))
-        return set_tag(torch.stack([row, self.blocks.place_of[target] - begin]), Tag(arcs, 1, names))
+        names = (Names(of.space, halo), Names(self.space))
+        first = self.blocks.own(self.comm.rank)[0]
+        return set_tag(torch.stack([row, self.blocks.place_of[target] - first]), Tag(arcs, 1, names))
 
 
 def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
@@ -77,10 +82,12 @@ def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
         data = open_store(data)
     if isinstance(data, (Graph, Store)):
         return _of_graph(data, comm, cut, seed)
+    if hasattr(data, "edge_types"):
+        return _of_hetero(data, comm, cut, seed)
     if not hasattr(data, "edge_index") or not hasattr(data, "is_node_attr"):
         raise UserError(
             f"a {type(data).__name__} cannot be shared. "
-            "Give a PyG Data with edge_index, a weft Graph or a store."
+            "Give a PyG Data or HeteroData, a weft Graph or a store."
         )
     return _of_data(data, comm, cut, seed)
 
@@ -109,11 +116,46 @@ def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     return out
 
 
-def _arcs(shares: Shares, edges: Tensor) -> tuple[Tensor, Tensor]:
+def _of_hetero(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
+    """A `HeteroData`: the vertices of each type are cut by themselves, the arcs lie with their targets."""
+    if cut.partition not in ("block", "random") or cut.order != "none":
+        raise UserError(
+            f"partition {cut.partition!r} is for one type of vertices, and this is a HeteroData. "
+            'Use "block" or "random".'
+        )
+    counts = {kind: int(data[kind].num_nodes) for kind in data.node_types}
+    for relation in data.edge_types:
+        ends = counts[relation[0]], counts[relation[2]]
+        _check_edges(data[relation].edge_index, ends, f"data[{relation}].edge_index", comm)
+    shares = {}
+    for kind, n in counts.items():
+        bare = Graph.from_arcs([], [], n)
+        shares[kind] = Shares(comm, assign(bare, Grid(comm.size), cut, seed, comm), f"vertices of {kind}")
+    out = data.__class__()
+    for kind in data.node_types:
+        for key, value in data[kind].items():
+            if isinstance(value, Tensor) and data[kind].is_node_attr(key):
+                out[kind][key] = shares[kind].rows(value, data[kind]._parent().__cat_dim__(key, value))
+            elif key != "num_nodes":
+                out[kind][key] = value
+        out[kind].num_nodes = Count(shares[kind].space)
+    for relation in data.edge_types:
+        index, mine = _arcs(shares[relation[2]], data[relation].edge_index, shares[relation[0]])
+        out[relation].edge_index = index
+        space = index.__dict__["_weft_tag"].space
+        for key, value in data[relation].items():
+            if key == "edge_index":
+                continue
+            cuts = isinstance(value, Tensor) and data[relation].is_edge_attr(key)
+            out[relation][key] = set_tag(value[mine.to(value.device)], Tag(space, 0)) if cuts else value
+    return out
+
+
+def _arcs(shares: Shares, edges: Tensor, of: Shares | None = None) -> tuple[Tensor, Tensor]:
     """(edge_index, which arcs these are)."""
     edges = edges.cpu()
     mine = (shares.blocks.parts[edges[1]] == shares.comm.rank).nonzero().ravel()
-    return shares.edge_index(edges[0, mine], edges[1, mine], mine, edges.shape[1]), mine
+    return shares.edge_index(edges[0, mine], edges[1, mine], mine, edges.shape[1], of), mine
 
 
 def _kind(data: Any, key: str) -> str:
@@ -141,20 +183,23 @@ def _check(data: Any, comm: Communicator) -> None:
     """Refuse what is damaged, or is not the same graph on every rank."""
     edges = data.edge_index
     if edges is None or edges.dim() != 2 or edges.shape[0] != 2:
-        raise UserError("data.edge_index must have the shape 2 x arcs. Give a homogeneous Data.")
-    n = data.num_nodes
-    if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < n):
-        raise UserError(
-            f"data.edge_index names vertex {int(edges.max())}, but data has {n} vertices. "
-            "Is it of another graph?"
-        )
-    mark = [int(n), int(edges.shape[1]), zlib.crc32(edges.cpu().contiguous().numpy().tobytes())]
+        raise UserError("data.edge_index must have the shape 2 x arcs. Give a Data with edge_index.")
+    _check_edges(edges, (int(data.num_nodes), int(data.num_nodes)), "data.edge_index", comm)
+
+
+def _check_edges(edges: Tensor, counts: tuple[int, int], name: str, comm: Communicator) -> None:
+    for side, n in zip(edges, counts, strict=True):
+        if side.numel() and not (int(side.min()) >= 0 and int(side.max()) < n):
+            raise UserError(
+                f"{name} names vertex {int(side.max())}, but data has {n} vertices. Is it of another graph?"
+            )
+    mark = [*counts, int(edges.shape[1]), zlib.crc32(edges.cpu().contiguous().numpy().tobytes())]
     marks = comm.all_gather_json(mark)
     wrong = next((rank for rank, other in enumerate(marks) if other != marks[0]), None)
     if wrong is not None:
         raise UserError(
-            f"rank {wrong} was given another graph than rank 0 (vertices and arcs {marks[wrong][:2]}, there "
-            f"{marks[0][:2]}). Load the same data on every rank."
+            f"rank {wrong} was given another graph than rank 0 (vertices and arcs {marks[wrong][1:3]}, there "
+            f"{marks[0][1:3]}). Load the same data on every rank."
         )
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..parallel import Fetch
+from ..parallel import Blocks, Fetch
 
 
 class Space:
@@ -87,11 +87,14 @@ class Space:
 
 
 class Root(Space):
-    """Vertices or arcs of a shared graph, by their numbers in the whole one."""
+    """Vertices or arcs of a shared graph, by their numbers in the whole one.
 
-    def __init__(self, comm: Communicator, ids: Tensor, total: int, name: str):
+    blocks   of vertices: who owns which
+    """
+
+    def __init__(self, comm: Communicator, ids: Tensor, total: int, name: str, blocks: Blocks | None = None):
         super().__init__(comm, ids.numel(), total, name)
-        self._ids, self._total = ids, total
+        self._ids, self._total, self.blocks = ids, total, blocks
 
 
 class _Subset(Space):
@@ -230,6 +233,11 @@ def set_tag(x: Tensor, tag: Tag | None) -> Tensor:
     return x
 
 
+def here(count: int) -> int:
+    """A number of rows as a plain number: those of this rank."""
+    return int.__int__(count)
+
+
 class Count(int):
     """A number of rows: this rank's where it is a shape, everybody's where one computes with it.
 
@@ -261,7 +269,7 @@ class Count(int):
             return self
         if do is operator.mul and self.space is not None and not isinstance(other, Count):
             return Count(self.space, self.each * other)
-        made = int.__new__(Count, do(int(self), int(other)))
+        made = int.__new__(Count, do(here(self), here(other)))
         made.space, made.each = None, 1
         made._world = lambda: do(self.world, other.world if isinstance(other, Count) else other)
         return made
@@ -289,11 +297,15 @@ class Count(int):
     def __float__(self) -> float:
         return float(self.world)
 
+    def __int__(self) -> int:
+        """Everybody's: `total / int(x.size(0))` is right, and `torch.zeros(int(x.size(0)))` is not rows."""
+        return self.world
+
     def __bool__(self) -> bool:
         return self.world != 0
 
     def _compare(self, other: Any, do: Callable[[Any, Any], bool]) -> bool:
-        return do(int(self), int(other)) if isinstance(other, Count) else do(self.world, other)
+        return do(here(self), here(other)) if isinstance(other, Count) else do(self.world, other)
 
     def __lt__(self, other: Any) -> bool:
         return self._compare(other, operator.lt)

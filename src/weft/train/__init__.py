@@ -1,6 +1,6 @@
 """From a graph and a config to trained weights."""
 
-from .config import DataConfig, LinkConfig, RunConfig, TrainConfig
+from .config import DataConfig, LinkConfig, RunConfig, Section, TrainConfig
 from .result import Result
 from .run import RunFolder
 from .task import Step, Task
@@ -14,6 +14,7 @@ __all__ = [
     "Result",
     "RunConfig",
     "RunFolder",
+    "Section",
     "Step",
     "Task",
     "TaskEntry",

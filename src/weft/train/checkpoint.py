@@ -46,10 +46,11 @@ class Torn(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A rank's block of a global array, x[rows, columns]; its memory is a copy that nobody writes to.
+    """A rank's block of a global array, x[rows, columns].
 
         rows      vertices, [m] int64; (first, last) for a range; None: all of them
         columns   (first, last); None: all of them
+        live      whether the next update writes to its memory: then it is copied before
 
     >>> Piece("learned", np.zeros((2, 3)), (9, 3), np.array([4, 7])).shape
     (9, 3)
@@ -60,11 +61,12 @@ class Piece:
     shape: tuple[int, ...]
     rows: np.ndarray | tuple[int, int] | None = None
     columns: tuple[int, int] | None = None
+    live: bool = False
 
     @classmethod
-    def whole(cls, name: str, array: np.ndarray) -> Piece:
+    def whole(cls, name: str, array: np.ndarray, live: bool = False) -> Piece:
         """All of an array."""
-        return cls(name, array, array.shape)
+        return cls(name, array, array.shape, live=live)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,17 @@ class _Block:
     file: str
     rows: str | tuple[int, int] | None
     columns: tuple[int, int] | None
+
+    def holds(self, shape: tuple[int, ...]) -> bool:
+        """Whether a file with this shape can be the block."""
+        wanted = list(self.shape)
+        if isinstance(self.rows, tuple):
+            wanted[0] = self.rows[1] - self.rows[0]
+        elif self.rows is not None:
+            wanted[0] = shape[0] if shape else -1  # as many as the file of vertices has
+        if self.columns is not None:
+            wanted[1] = self.columns[1] - self.columns[0]
+        return shape == tuple(wanted)
 
 
 # Writing
@@ -286,7 +299,7 @@ class Checkpoint:
 
     def _array(self, block: _Block) -> np.ndarray:
         array = map_array(self.path / block.file, damaged="Use an older checkpoint.")
-        if array.dtype.str != block.dtype or array.ndim != len(block.shape):
+        if array.dtype.str != block.dtype or not block.holds(array.shape):
             raise Torn(f"{self.path / block.file} is another array than the manifest says.")
         return array
 
@@ -339,7 +352,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         return {"facts": dict(_read_back(body["facts"])), "files": files, "blocks": blocks}
     except OSError as error:
         raise Torn(f"cannot read {file}: {error.strerror}.") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
         raise Torn(f"{file} makes no sense.") from None

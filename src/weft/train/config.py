@@ -8,7 +8,6 @@ import functools
 import inspect
 import math
 import textwrap
-import tomllib
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,12 @@ from ..graph.readers.files import PARSING
 from ..nn import MODELS, Entry, ModelConfig
 from ..nn.registry import option_defaults
 from ..partition.methods import readers as methods_that_read
+from .toml import literal, read_settings, write_tables
+
+if TYPE_CHECKING:
+    from .tasks import TaskEntry
+
+    Tasks = tuple[tuple[str, TaskEntry], ...]
 
 
 class Section:
@@ -30,7 +35,8 @@ class Section:
 
         def __setattr__(self, name, value):
             if name not in self.__dataclass_fields__:
-                where = "config" if type(self) is RunConfig else type(self).__name__[: -len("Config")].lower()
+                name_of = {kind: section for section, kind in task_sections().items()} | {RunConfig: "config"}
+                where = name_of.get(type(self)) or type(self).__name__.removesuffix("Config").lower()
                 known = [f"{where}.{f.name}" for f in dataclasses.fields(self) if f.init]
                 raise NoSetting(str(unknown("setting", f"{where}.{name}", known)))
             object.__setattr__(self, name, value)
@@ -78,7 +84,7 @@ class TrainConfig(Section):
     """Stop after this many evaluations without a better validation result; 0 never stops."""
     evaluate_every: int = 1
     """Epochs between evaluations."""
-    keep: str = "best"
+    keep_weights: str = "best"
     """Which weights to keep: best (on validation, where there is a validation set) or last."""
     seed: int = 0
     """Seed of weights, dropout and split: the same seed repeats a run to the bit."""
@@ -94,10 +100,11 @@ class TrainConfig(Section):
     """Run folder; by default runs/<graph>-<model>-<number>. One of this very run that did not end goes on."""
     checkpoint_every: str = "10min"
     """How often the whole state is kept: 5 (epochs), 500batches, 10min or never; improvements are, too."""
-    keep_checkpoints: int = 3
+    keep: int = 3
     """How many checkpoints an unfinished run has at most; one that has ended needs none."""
     restarts: int = 0
-    """When a rank dies or stalls, start all again from the last checkpoint, so many times."""
+    """When a rank dies or stalls, start all again from the last checkpoint, so many times; of --hosts those
+    that answer."""
     on_nan: str = "stop"
     """Where a loss or a gradient is not finite: stop, or skip (leave that update out)."""
 
@@ -130,6 +137,8 @@ class LinkConfig(Section):
 class ParallelConfig(Section):
     ranks: int = 2
     """Ranks (processes) to start; under mpirun, srun or torchrun the ranks that are there."""
+    hosts: str = ""
+    """File with a host a line (node1 slots=4) to start ranks on, by mpirun; by default this machine."""
     strategy: str = "1d"
     """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature or grid."""
     grid: str = ""
@@ -182,21 +191,55 @@ class RunConfig(Section):
     link: LinkConfig = field(default_factory=LinkConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    tasks: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Sections of tasks that a script added, by the task's name; each is an attribute too: `config.mine`."""
     given: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     """Settings that the user spelled out, as `section.name`: refused where the run does not read them,
     be they the default or not."""
 
+    def __post_init__(self) -> None:
+        for name, options in task_sections().items():
+            self.tasks.setdefault(name, options())
+
+    if not TYPE_CHECKING:  # a type checker would believe that every name is there
+
+        def __getattr__(self, name):
+            # Called for what is no attribute of the object; while one is copied it has none at all yet.
+            if name.startswith("_") or name not in task_sections():
+                raise AttributeError(name)
+            return self.tasks.setdefault(name, task_sections()[name]())
+
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """What the run reads, by section, as plain values ready for TOML or JSON."""
-        found: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+        found: dict[str, dict[str, Any]] = {}
         for setting in fields().values():
             if unread_by(self, setting) is None:
                 value = setting.of(self)
-                found[setting.section][setting.name] = dict(value) if setting.type is dict else value
-        return {section: table for section, table in found.items() if table}
+                table = found.setdefault(setting.section, {})
+                table[setting.name] = dict(value) if setting.type is dict else value
+        return found
 
 
-SECTIONS = tuple(f.name for f in dataclasses.fields(RunConfig) if f.init)
+SECTIONS = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name not in ("tasks", "given"))
+"""The sections that are always there."""
+
+
+def task_sections() -> dict[str, type]:
+    """The options of tasks beside weft's own, by the task's name, which is their section."""
+    from .tasks import TASKS  # which reads this file
+
+    found: dict[str, type] = {}
+    for name, entry in TASKS.items():
+        if entry.options in (None, LinkConfig):
+            continue
+        if name in {f.name for f in dataclasses.fields(RunConfig)}:
+            raise UserError(f"task {name!r} has options, and the name of a section. Rename it.")
+        if not (isinstance(entry.options, type) and issubclass(entry.options, Section)):
+            raise UserError(f"the options of task {name!r} are no weft.train.Section. Make them one.")
+        found[name] = entry.options
+    return found
+
+
 _FLAG = {"model.name": "--model", "data.graph": ""}
 """Where the flag is not the field's own name; empty: no flag, the graph is a positional argument."""
 
@@ -256,6 +299,10 @@ class Field:
                 raise ValueError
             return converted
         except (KeyError, ValueError, TypeError, OverflowError):
+            if self.path == "train.keep" and value in ("best", "last"):  # its name in older run folders
+                raise UserError(
+                    f"train.keep is how many checkpoints are kept. Use --keep-weights {value}."
+                ) from None
             raise UserError(f"{self.path} must be {_WANTED[self.type]}, not {value!r}.") from None
 
 
@@ -281,32 +328,37 @@ def fields() -> dict[str, Field]:
     >>> fields()["model.hidden"].default
     64
     """
-    return _fields(tuple(MODELS.items()))
+    from .tasks import TASKS
+
+    return _fields(tuple(MODELS.items()), tuple(TASKS.items()))
 
 
 @functools.lru_cache(maxsize=4)
-def _fields(models: tuple[tuple[str, Entry], ...]) -> dict[str, Field]:
+def _fields(models: tuple[tuple[str, Entry], ...], tasks: Tasks) -> dict[str, Field]:
     found: dict[str, Field] = {}
     defaults = RunConfig()
-    for section in SECTIONS:
-        found |= {item.path: item for item in _of_section(section, getattr(defaults, section))}
+    for section in (*SECTIONS, *task_sections()):
+        found |= {item.path: item for item in _of_section(section, getattr(defaults, section), tasks)}
         if section == "model":
             found |= {item.path: item for item in _of_models(models)}
     flags: dict[str, Field] = {}
     for item in found.values():
         other = flags.setdefault(item.flag, item)
         if other is not item:
-            raise UserError(f"{item.path} and {other.path} are both {item.flag}. Rename the model's option.")
+            raise UserError(
+                f"{item.path} and {other.path} are both {item.flag}. Rename the one that you add."
+            )
     return found
 
 
-def _of_section(section: str, part: Any) -> Iterator[Field]:
+def _of_section(section: str, part: Any, tasks: Tasks) -> Iterator[Field]:
     hints, docs = typing.get_type_hints(type(part)), _docs(type(part))
     for f in dataclasses.fields(part):
         if f.name == "own":  # options of single models are fields of their own
             continue
         kind = typing.get_origin(hints[f.name]) or hints[f.name]
-        yield Field(section, f.name, kind, getattr(part, f.name), docs[f.name], _readers(section, f.name))
+        text = docs.get(f.name, f"An option of {section}.")
+        yield Field(section, f.name, kind, getattr(part, f.name), text, _readers(section, f.name, tasks))
 
 
 def _of_models(models: tuple[tuple[str, Entry], ...]) -> Iterator[Field]:
@@ -325,12 +377,12 @@ def _of_models(models: tuple[tuple[str, Entry], ...]) -> Iterator[Field]:
                 )  # fmt: skip
 
 
-def _readers(section: str, name: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if section == "link":
-        mlp = (("link.decoder", ("mlp",)),) if name == "decoder_layers" else ()
-        return (("train.task", ("link",)), *mlp)
+def _readers(section: str, name: str, tasks: Tasks) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if section in ("link", *task_sections()):
+        mlp = (("link.decoder", ("mlp",)),) if (section, name) == ("link", "decoder_layers") else ()
+        return (("train.task", (section,)), *mlp)
     if section == "data" and name in ("train_share", "val_share"):
-        return (("train.task", ("node",)),)
+        return (("train.task", tuple(task for task, entry in tasks if entry.splits)),)
     methods = tuple(methods_that_read(name)) if section == "parallel" else ()
     return (("parallel.partition", methods),) if methods else ()
 
@@ -418,7 +470,7 @@ def _set(config: RunConfig, path: str, value: object) -> Field:
         raise unknown("setting", path, known)
     part = getattr(config, section)
     if key:
-        getattr(part, name)[key] = _literal(value)
+        getattr(part, name)[key] = literal(value)
     else:
         setattr(part, name, found.convert(value))
     return found
@@ -434,42 +486,9 @@ def load_toml(config: RunConfig, path: Path) -> None:
             _set_back(config, found)
 
 
-def _literal(value: object) -> object:
-    """A text read as TOML would read it: 0.9, true, [1, 2]; else the text itself."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        return value
-
-
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file as `{section.name: value}`, with `graph = ...` allowed at the top."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise UserError(f"{path} is no plain file. Name one that is.")
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"no file {path}. Check the path.") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}. Check the file.") from None
-    except (ValueError, RecursionError) as error:  # also: a number of 5,000 digits, a thousand brackets
-        reason = str(error).split(";")[0].rstrip(".")
-        raise UserError(f"{path} is not TOML: {reason}. Correct it.") from None
-    sections = SECTIONS
-    settings: dict[str, Any] = {}
-    for section, table in tables.items():
-        if section == "graph" and isinstance(table, str):
-            settings["data.graph"] = table
-        elif not isinstance(table, dict):
-            where = ", ".join(f"[{name}]" for name in sections)
-            raise UserError(f"{path}: {section!r} stands outside a section. Put it under one of {where}.")
-        elif section not in sections:
-            raise unknown(f"section in {path}:", section, sections)
-        else:
-            settings.update({f"{section}.{name}": value for name, value in table.items()})
-    return settings
+    """The settings in a TOML file as `{section.name: value}`."""
+    return read_settings(path, (*SECTIONS, *task_sections()))
 
 
 def to_toml(config: RunConfig) -> str:
@@ -478,29 +497,4 @@ def to_toml(config: RunConfig) -> str:
     >>> print(to_toml(RunConfig()).splitlines()[1])
     graph = "sbm"
     """
-    lines: list[str] = []
-    for section, table in config.as_dict().items():
-        tables = {k: v for k, v in table.items() if isinstance(v, dict)}
-        lines.append(f"[{section}]")
-        lines += [f"{k} = {_toml(v)}" for k, v in table.items() if k not in tables]
-        for name, inner in tables.items():
-            if inner:
-                lines.append(f"[{section}.{name}]")
-                lines += [f"{k} = {_toml(v)}" for k, v in inner.items()]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"{value} is not UTF-8, which TOML is written in. Rename it.") from None
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return repr(value)
+    return write_tables(config.as_dict())

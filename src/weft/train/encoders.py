@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Graph, Store
 from ..graph.guard import machine_bytes
@@ -50,6 +49,7 @@ from ..nn import Model, Noise
 from ..parallel import ByBlocks, Columns, Fetch, Operator, Owners, Rows, Volume, counted, redistribute
 from ..parallel.propagate import Wrap
 from .config import RunConfig
+from .placed import Placed, cut_names, sliced
 from .task import Step, Task
 
 FEEDS = ("pull", "push-pull")
@@ -78,40 +78,6 @@ class Passed:
 Update = Callable[[Passed], None]
 
 
-@dataclass
-class Placed:
-    """Where the weights lie that an encoder trains.
-
-    cut      parameters that are cut by rows among the ranks of `group`, by name
-    twins    the ranks that have the same part of them
-    """
-
-    comm: Communicator
-    columns: Columns | None = None
-    cut: tuple[str, ...] = ()
-    group: Communicator | None = None
-    twins: Communicator | None = None
-
-    @property
-    def copies(self) -> int:
-        """How many ranks have the same part of what is cut."""
-        return 1 if self.twins is None else self.twins.size
-
-    def dry(self, wrap: Wrap) -> Placed:
-        group = None if self.group is None else wrap(self.group)
-        columns = self.columns
-        if columns is not None and group is not None:
-            columns = Columns(Rows(wrap(columns.rows.comm), columns.rows.blocks), group, columns.width)
-        twins = None if self.twins is None else wrap(self.twins)
-        return Placed(wrap(self.comm), columns, self.cut, group, twins)
-
-    def whole(self, name: str, own: Tensor) -> Tensor:
-        """A weight or gradient as a whole, from everybody's rows where it is cut."""
-        if self.columns is None or self.group is None or name not in self.cut:
-            return own
-        return self.group.all_gather(own.contiguous(), self.columns.sizes, phase="collect")
-
-
 class Encoder(ABC):
     """What both have in common."""
 
@@ -137,8 +103,19 @@ class Encoder(ABC):
         """The weights of batches that have begun and not ended, the oldest first; between updates."""
         return []
 
-    def resume(self, weights: list[dict[str, Tensor]]) -> None:  # noqa: B027
-        """The first batches of the next `run` use these weights, as `under_way` gave them."""
+    def recorded(self) -> bool:
+        """Whether `rows_read` is complete; asking once makes it so two updates later, at the latest."""
+        return True
+
+    def rows_read(self) -> list[Tensor]:
+        """The learned features of this rank as the batches of `under_way` have read them, the oldest first.
+
+        Those that have not read any yet are left out: they come last, and read the present ones.
+        """
+        return []
+
+    def resume(self, weights: list[dict[str, Tensor]], rows: list[Tensor]) -> None:  # noqa: B027
+        """The first batches of the next `run` use these weights, as `under_way` gave them, and these rows."""
 
     def settle(self) -> None:  # noqa: B027
         """The model with whole weights again, for the evaluation and the run folder; every rank calls it."""
@@ -230,7 +207,7 @@ class Sampled(Encoder):
         self.owners = ByBlocks(layout.blocks)
         self.said: list[str] = []
         reads, dtype = reads_of(model), features.given.dtype
-        fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts))
+        fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts), config.model.layers)
         # Arcs: all of them here, or some parts. Learned features change, so nobody holds copies of them.
         budget = parse_bytes(options.memory_budget) if options.memory_budget else None
         numbers = max(features.now().numel(), source.num_nodes * -(-features.width // comm.size))
@@ -246,8 +223,11 @@ class Sampled(Encoder):
         self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
         self._take_lane(self._choose(options.feed, task))
         self._stash: list[Model] = []
-        self._begun = self._ended = 0
+        self._begun = self._read = self._ended = 0
         self._resumed: list[dict[str, Tensor]] = []
+        self._resumed_rows: list[Tensor] = []
+        self._records = False
+        self._rows: dict[int, Tensor] = {}
         if options.pipeline:
             self._stash = [copy.deepcopy(self.live) for _ in range(STALENESS + 1)]
 
@@ -369,22 +349,51 @@ class Sampled(Encoder):
 
     def run(self, steps: Iterable[Step], update: Update) -> None:
         taken: dict[int, Step] = {}
-        self._begun = self._ended = 0
+        self._begun = self._read = self._ended = 0
+        self._rows.clear()
+        self._records = False
 
         def done(flight: Flight) -> None:
             assert flight.loss is not None
+            self._rows.pop(self._ended, None)
             self._ended += 1
             update(Passed(taken.pop(id(flight)), flight.model, flight.loss, flight.learned))
 
-        drive(self._flights(steps, taken), self.feed, done, bool(self._stash))
+        drive(self._flights(steps, taken), self.feed, done, bool(self._stash), self._begin)
+
+    def _begin(self, flight: Flight) -> None:
+        """The phase in which a batch reads learned features: the present ones, or those it read before."""
+        learned = self.features.learned
+        number, self._read = self._read, self._read + 1
+        if learned is None or not (self._resumed_rows or self._records):
+            self.feed.begin(flight)
+            return
+        now = learned.data
+        rows = self._resumed_rows.pop(0) if self._resumed_rows else now.clone()
+        if self._records:
+            self._rows[number] = rows
+        learned.data = rows
+        try:
+            self.feed.begin(flight)
+        finally:
+            learned.data = now
+
+    def recorded(self) -> bool:
+        wanted = range(self._ended, self._read) if self._stash else range(0)
+        ready = all(number in self._rows for number in wanted)
+        self._records = not ready
+        return ready
+
+    def rows_read(self) -> list[Tensor]:
+        return [self._rows[number] for number in sorted(self._rows)]
 
     def under_way(self) -> list[Model]:
         if not self._stash:
             return []
         return [self._stash[number % len(self._stash)] for number in range(self._ended, self._begun)]
 
-    def resume(self, weights: list[dict[str, Tensor]]) -> None:
-        self._resumed = weights
+    def resume(self, weights: list[dict[str, Tensor]], rows: list[Tensor]) -> None:
+        self._resumed, self._resumed_rows = weights, rows
 
     def _flights(self, steps: Iterable[Step], taken: dict[int, Step]) -> Iterator[Flight]:
         live = self.live
@@ -411,7 +420,8 @@ class Sampled(Encoder):
         out.sampler, out.feed = self.sampler.dry(wrap), self.feed.dry(wrap)
         out.live, out.features, out.placed = blank_model(self.live), out.feed.features, self.placed.dry(wrap)
         out.model = blank_model(self.model)
-        out._stash, out._resumed = [blank_model(model) for model in self._stash], []
+        out._stash = [blank_model(model) for model in self._stash]
+        out._resumed, out._resumed_rows, out._records, out._rows = [], [], False, {}
         return out
 
     @torch.no_grad()
@@ -479,21 +489,6 @@ class Sampled(Encoder):
 def blank_model(model: Model) -> Model:
     """The same model without numbers."""
     return copy.deepcopy(model).to("meta")
-
-
-def cut_names(model: Model) -> tuple[str, ...]:
-    """The parameters that are cut with the features, by name."""
-    return tuple(f"layers.0.{name}" for name in getattr(model.layers[0], "cut", ()))
-
-
-def sliced(model: Model, begin: int, end: int) -> Model:
-    """A copy with rows begin … end − 1 of the parameters that are cut."""
-    out = copy.deepcopy(model)
-    layer = out.layers[0]
-    for name in getattr(layer, "cut", ()):
-        whole: Tensor = getattr(layer, name)
-        setattr(layer, name, nn.Parameter(whole.detach()[begin:end].clone()))
-    return out
 
 
 def first_learned(ids: Tensor, n: int, width: int, seed: int, dtype: torch.dtype) -> nn.Parameter:

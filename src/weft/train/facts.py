@@ -12,7 +12,7 @@ from ..graph import Store
 from ..graph.arrays import key_of
 from ..nn.arcs import KIND
 from ..nn.attention import FEATURES
-from ..nn.registry import ModelConfig, open_options
+from ..nn.registry import ModelConfig, open_options, readers
 from ..parallel.source import Source
 
 
@@ -31,7 +31,11 @@ def _shape(source: Source, name: str) -> tuple[int, ...] | None:
 
 def _arc_features(source: Source, comm: Communicator) -> int:
     shape = _shape(source, FEATURES)
-    return 0 if shape is None else shape[1] if len(shape) > 1 else 1
+    if shape is not None and len(shape) != 2:
+        raise UserError(
+            f"arc data '{FEATURES}' are {shape[0]} numbers. Give a row for each arc, {shape[0]}x1."
+        )
+    return 0 if shape is None else shape[1]
 
 
 def _relations(source: Source, comm: Communicator) -> int:
@@ -42,6 +46,9 @@ def _relations(source: Source, comm: Communicator) -> int:
         kinds = source.rows(first, last, only=(key_of("arc", KIND),)).arc_data[KIND]
     else:
         kinds = source.arc_data[KIND][int(source.indptr[first]) : int(source.indptr[last])]
+    if kinds.is_floating_point() or kinds.dim() != 1:
+        what = f"{str(kinds.dtype).removeprefix('torch.')}, {kinds.dim()}-dimensional"
+        raise UserError(f"arc data '{KIND}' are {what}. Kinds of arcs are whole numbers, one an arc.")
     own = torch.tensor([float(kinds.max()) if kinds.numel() else -1.0], dtype=torch.float64, device="cpu")
     return int(comm.all_gather(own, [1] * comm.size, phase="plan").max()) + 1
 
@@ -68,7 +75,7 @@ _FACTS: dict[str, Callable[[Source, Communicator], float]] = {
 
 
 def take_facts(config: ModelConfig, source: Source, comm: Communicator) -> None:
-    """Set what the model would take from the graph; every rank calls it.
+    """Set what the model would take from the graph, refuse what the graph does not have; every rank calls it.
 
     >>> from weft.comm.threads import single
     >>> from weft.graph import karate
@@ -77,5 +84,21 @@ def take_facts(config: ModelConfig, source: Source, comm: Communicator) -> None:
     >>> config.arc_features, round(config.log_degree, 2)
     (0, 1.56)
     """
-    for name in open_options(config):
+    left_open = open_options(config)
+    for name in left_open:
         setattr(config, name, _FACTS[name](source, comm))
+    given = {name for name in _FACTS if config.name in readers(name) and name not in left_open}
+    if "arc_features" in given and config.arc_features:
+        found = _arc_features(source, comm)
+        if config.arc_features != found:
+            raise UserError(
+                f"{config.name} reads {config.arc_features} features an arc, the graph has {found}. "
+                "Use --arc-features -1 for the graph's, 0 for none."
+            )
+    if "relations" in given:
+        found = _relations(source, comm)
+        if config.relations < found:
+            raise UserError(
+                f"{config.relations} relations are too few: the graph's arcs are of kinds up to {found - 1}. "
+                f"Use --relations {found}, or leave it out."
+            )

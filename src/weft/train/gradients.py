@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..nn import Model
-from .encoders import Passed, Placed
+from .encoders import Passed
+from .placed import Placed
 from .task import Task
 
 
@@ -44,12 +45,14 @@ class Gradients:
             task,
             clip_norm,
         )
+        self._parameters = list(live.named_parameters())  # walking the modules takes longer than a small sum
 
     def take(self, passed: Passed, wish: int = 0) -> Told:
         """The gradients of a step that went back, summed, clipped, in `grad` of the live weights."""
-        flown, cut = dict(passed.model.named_parameters()), set(self.placed.cut)
-        twins = self.placed.twins
-        pairs = [(name, p, _gradient(flown[name])) for name, p in self.live.named_parameters()]
+        cut, twins = set(self.placed.cut), self.placed.twins
+        own = passed.model is self.live
+        flown = dict(self._parameters if own else passed.model.named_parameters())
+        pairs = [(name, p, _gradient(flown[name])) for name, p in self._parameters]
         mine = [(p, g) for name, p, g in pairs if name in cut]
         if mine and twins is not None:
             flat = torch.cat([g.reshape(-1) for _, g in mine])
@@ -60,7 +63,7 @@ class Gradients:
             copies = self.placed.columns is not None and self.placed.copies > 1
             if copies and twins is not None:  # other groups trained the same columns on other batches
                 learned = twins.all_reduce(learned.contiguous(), phase="grad")
-            self.learned.grad = learned
+            self.learned.grad = learned.contiguous()  # torch's fused steps misread any other
         shared = [(p, g) for name, p, g in pairs if name not in cut]
         squares = self._squares([p for p, _ in mine])
         alone = [passed.loss, *(p.grad for p, _ in mine), None if self.learned is None else self.learned.grad]

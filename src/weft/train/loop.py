@@ -128,6 +128,8 @@ class Loop:
         def update(passed: Passed) -> None:
             if self._left:  # a batch that was under way when we stopped: it is run again later
                 return
+            if self.saver is not None:
+                self.saver.await_copies()
             told = trainer.update(passed, self._wish(steps))
             p.step += 1
             if told.finite:
@@ -149,7 +151,7 @@ class Loop:
         p = self.progress
         if p.step == steps or self._left or not (self._save or self._stop):
             return  # at the end of an epoch it is done after the evaluation
-        if savable(self.trainer.encoder, p.step, steps):
+        if savable(self.trainer.encoder):
             self._left = self._stop
             self._keep()
 
@@ -185,7 +187,7 @@ class Loop:
             p.waited += 1
             if merit > p.best:
                 p.best, p.best_epoch, p.waited = merit, p.epoch, 0
-                if options.keep == "best":
+                if options.keep_weights == "best":
                     p.best_weights = trainer.weights()
                 if self.saver is not None:
                     self.saver.improve()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError, unknown
 from ..nn import Model
@@ -54,7 +54,17 @@ def optimiser(model: Model, config: TrainConfig, own: Sequence[nn.Parameter] = (
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}]
     if rest:
         groups.append({"params": rest, "weight_decay": 0.0})
-    return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
+    return _make(groups, config)
+
+
+def _make(groups: list[dict[str, Any]], config: TrainConfig) -> torch.optim.Optimizer:
+    kind, options = _OPTIMISERS[config.optimizer], dict(config.optimizer_options)
+    others = {"fused", "foreach", "capturable", "differentiable"}
+    # torch's fused step reads weights and gradients as they lie: of another order it is silently wrong.
+    plain = all(p.is_contiguous() for group in groups for p in group["params"])
+    if plain and "fused" in inspect.signature(kind).parameters and not others & set(options):
+        options["fused"] = True  # one call for all weights: a third of the time where they are small
+    return kind(groups, lr=config.lr, **options)
 
 
 def _try(config: TrainConfig, dtype: torch.dtype) -> None:
@@ -63,8 +73,7 @@ def _try(config: TrainConfig, dtype: torch.dtype) -> None:
     p.grad = torch.ones_like(p)
 
     def make() -> torch.optim.Optimizer:
-        groups = [{"params": [p], "weight_decay": config.weight_decay}]
-        return _OPTIMISERS[config.optimizer](groups, lr=config.lr, **config.optimizer_options)
+        return _make([{"params": [p], "weight_decay": config.weight_decay}], config)
 
     try:
         make().step()
@@ -141,3 +150,23 @@ class Schedule:
 def _refusal(kind: str, name: str, options: dict[str, Any], error: Exception) -> UserError:
     reason = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
     return UserError(f"{kind} {name} refuses the options {options}: {reason}. Correct {kind}_options.")
+
+
+def kept_shapes(optimiser: torch.optim.Optimizer, shape: torch.Size) -> dict[str, tuple[int, ...]]:
+    """The tensors that an optimiser keeps of a parameter of this shape, found by one step of a small one.
+
+    >>> adam = torch.optim.Adam([nn.Parameter(torch.zeros(1))])
+    >>> kept_shapes(adam, torch.Size([4, 2]))
+    {'step': (), 'exp_avg': (4, 2), 'exp_avg_sq': (4, 2)}
+    """
+    sizes = (2, 3, 5, 7)[: len(shape)]
+    small = nn.Parameter(torch.zeros(sizes, dtype=torch.float64, device="cpu"))
+    small.grad = torch.ones_like(small)
+    known = inspect.signature(type(optimiser)).parameters  # AdamW has a default that it does not take
+    other = type(optimiser)([small], **{k: v for k, v in optimiser.defaults.items() if k in known})
+    other.step()
+    return {
+        key: tuple(int(shape[sizes.index(size)]) if size in sizes else size for size in value.shape)
+        for key, value in other.state[small].items()
+        if isinstance(value, Tensor)
+    }

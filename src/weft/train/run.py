@@ -26,7 +26,7 @@ from .config import Field, RunConfig, fields, load_toml, to_toml, unread_by
 
 _FREE = {
     "data.graph", "data.data", "train.threads", "train.device", "train.trace", "train.out", "train.epochs",
-    "train.checkpoint_every", "train.keep_checkpoints", "train.on_nan", "train.restarts",
+    "train.checkpoint_every", "train.keep", "train.on_nan", "train.restarts",
     "batch.feed", "batch.memory_budget",
 }  # fmt: skip
 """Settings that a run may go on with other values of, and all of [parallel]: they change no result beyond
@@ -77,6 +77,7 @@ class RunFolder:
             if record["epoch"] < epoch:
                 keep = end
         os.ftruncate(folder._metrics.fileno(), keep)
+        (path / "summary.json").unlink(missing_ok=True)  # of a stop that is over: the run goes on
         return folder
 
     def __enter__(self) -> RunFolder:

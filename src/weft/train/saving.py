@@ -1,11 +1,15 @@
 """When a checkpoint is due, and the thread that writes it while training goes on.
 
-Rank 0 decides, and its wish travels with the gradients: all ranks take their copies after the same update.
-Then each rank's thread writes its own files, and rank 0's puts the checkpoint together when all are there.
+Rank 0 decides, and its wish travels with the gradients: all ranks keep the state after the same update. Only
+the next update changes it: so a rank's thread copies it while the next step runs forward and back, and that
+step's update waits for the copy where it must. Then the thread, at low priority, writes and syncs the rank's
+files, and rank 0's puts the checkpoint together when all are there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import sys
 import threading
@@ -16,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .checkpoint import complete, folder_name, missing_shards, part_of, prune, write_shard
-from .state import Progress, State, savable
+from .checkpoint import Piece, complete, folder_name, missing_shards, part_of, prune, write_shard
+from .state import Progress, State, copied
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -25,9 +29,13 @@ if TYPE_CHECKING:
 _UNITS = {"epoch": "epochs", "batch": "batches", "batches": "batches", "epochs": "epochs", "": "epochs"}
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0}
 _REST = 100
-"""An improvement is kept at most every so many times what the last copy took: it costs 1 % of the time."""
+"""An improvement is kept at most every so many times what the last one stalled: it costs 1 % of the time."""
+_REST_WRITING = 20
+"""The same for what writing took, beside the training."""
 _PAUSE = 1.0
 """Seconds between improvements that are kept, at least."""
+_NICE = 10
+"""How much the thread that writes steps back: it has time until the next checkpoint."""
 _LOOK_SECONDS = 0.02
 
 
@@ -54,9 +62,9 @@ class Every:
             number = float(words[:cut])
         except ValueError:
             number = 0.0
-        if unit in _UNITS and number >= 1 and number == int(number):
+        if unit in _UNITS and 1 <= number < 2**53 and number == int(number):
             return cls(_UNITS[unit], int(number))
-        if unit in _SECONDS and number > 0:
+        if unit in _SECONDS and 0 < number < 2**53:
             return cls("seconds", number * _SECONDS[unit])
         raise UserError(
             f"checkpoint_every {text!r} is no number of epochs, batches or minutes. "
@@ -112,7 +120,7 @@ class Saver:
 
     def __init__(self, trainer: Trainer, run: Path, checksum: Callable[[], str]):
         options = trainer.config.train
-        self.every, self.keep = Every.parse(options.checkpoint_every), options.keep_checkpoints
+        self.every, self.keep = Every.parse(options.checkpoint_every), options.keep
         self.trainer, self.run, self.state = trainer, run, State(trainer)
         self.comm, self.writer = trainer.comm, Writer()
         self.ranks = trainer.comm.size if self.state.shared_out else 1
@@ -120,7 +128,11 @@ class Saver:
         self._last = time.monotonic()
         self._improved = False
         self.stalls: list[float] = []
-        """Seconds that training waited for each copy."""
+        """Seconds that training waited for each checkpoint: for the one before, and for its copy."""
+        self.writing = 0.0
+        """Seconds that the last one took beside the training."""
+        self._copied = threading.Event()
+        self._copied.set()
         self.saved: Path | None = None
         """The newest that is complete."""
         self._said = self._lost = ""
@@ -137,7 +149,7 @@ class Saver:
     def due(self, progress: Progress, steps: int) -> bool:
         """Whether to keep the state after the update that comes. Rank 0's answer counts."""
         step = progress.step + 1
-        if self.off or not savable(self.trainer.encoder, step, steps):
+        if self.off:
             return False
         if self.every.unit == "epochs":
             asked = step == steps and progress.epoch % self.every.number == 0
@@ -145,7 +157,7 @@ class Saver:
             asked = ((progress.epoch - 1) * steps + step) % self.every.number == 0
         else:
             asked = self._passed > self.every.seconds and not self.writer.busy
-        rest = max(_PAUSE, _REST * (self.stalls[-1] if self.stalls else 0.0))
+        rest = max(_PAUSE, _REST * (self.stalls[-1] if self.stalls else 0.0), _REST_WRITING * self.writing)
         return asked or (self._improved and not self.writer.busy and self._passed > rest)
 
     @property
@@ -153,16 +165,24 @@ class Saver:
         return time.monotonic() - self._last
 
     def save(self, progress: Progress) -> None:
-        """Copy what this rank writes, and go on; every rank calls it after the same update."""
-        shares = [float(share) for share in self._meet(progress.share)]
+        """Keep the state as it is now, and go on; every rank calls it after the same update."""
         started = time.perf_counter()
+        shares = [float(share) for share in self._meet(progress.share)]
         pieces, facts = self.state.take(progress), self.state.facts(progress, shares)
-        self.stalls.append(time.perf_counter() - started)
         self._last, self._improved = time.monotonic(), False
         folder = self.run / "checkpoints" / folder_name(progress.epoch, progress.step)
         rank = self.comm.rank
         if rank < self.ranks:
+            self._copied.clear()
             self.writer.start(lambda: self._write(folder, rank, pieces, facts))
+        self.stalls.append(time.perf_counter() - started)
+
+    def await_copies(self) -> None:
+        """Before an update: until the state before it is copied."""
+        if not self._copied.is_set():
+            started = time.perf_counter()
+            self._copied.wait()
+            self.stalls[-1] += time.perf_counter() - started
 
     def _meet(self, mine: Any) -> list[Any]:
         """What every rank tells, when the files of the last checkpoint are written or given up."""
@@ -178,8 +198,16 @@ class Saver:
         self._complain()
         return [value for value, _ in told]
 
-    def _write(self, folder: Path, rank: int, pieces: list[Any], facts: dict[str, Any]) -> None:
+    def _write(self, folder: Path, rank: int, pieces: list[Piece], facts: dict[str, Any]) -> None:
+        started = time.perf_counter()
         try:
+            try:
+                pieces = [copied(piece) for piece in pieces]
+            except (MemoryError, RuntimeError):  # torch's word for it
+                raise UserError("there is no memory for a copy") from None
+            finally:
+                self._copied.set()
+            _step_back()
             write_shard(folder, rank, pieces)
             if rank:
                 return
@@ -194,6 +222,7 @@ class Saver:
             raise
         self.saved = folder
         prune(self.run, self.keep)
+        self.writing = time.perf_counter() - started
 
     def _complain(self) -> None:
         """A checkpoint that could not be written is a line, once a cause; training goes on."""
@@ -215,3 +244,10 @@ class Saver:
         self._lost = "the run failed"
         self._give_up.set()
         self.writer.wait()
+
+
+def _step_back() -> None:
+    """This thread works when others leave it time. Linux alone has that by thread."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

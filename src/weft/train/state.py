@@ -3,7 +3,8 @@
     weights/NAME              a weight, or `embeddings`: the learned features
     optimiser/NAME/KEY        what the optimiser keeps of it
     best/NAME                 the best weights so far
-    flight/K/NAME             weights of the K-th batch under way, where batches are pipelined
+    flight/K/NAME             weights of the K-th batch under way, where batches are pipelined; under the name
+                              of the learned features, these as that batch has read them
     history/loss, /seconds    of every epoch that has passed
     layout/order              who owns which vertex, where a partitioner said so
 
@@ -12,6 +13,7 @@ A replicated tensor is written by rank 0, one that is placed by those who have i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from ..errors import UserError
 from ..parallel import Blocks, Grid
 from .checkpoint import Checkpoint, Piece
 from .encoders import Encoder
+from .optimise import kept_shapes
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -76,7 +79,8 @@ class _Place:
         return self.rows is None and self.columns is None
 
     def piece(self, name: str, tensor: Tensor) -> Piece:
-        return Piece(name, _copy(tensor), self.shape, self.rows, self.columns)
+        array, live = _array(tensor)
+        return Piece(name, array, self.shape, self.rows, self.columns, live)
 
     def read(self, found: Checkpoint, name: str, like: Tensor) -> Tensor:
         """This rank's part of what a checkpoint has under a name, as `like` is."""
@@ -98,12 +102,23 @@ def _read(
     return torch.from_numpy(found.read(name, wanted, columns))
 
 
-def _copy(tensor: Tensor) -> np.ndarray:
-    """A copy; its memory is that of an earlier checkpoint, once written: training does not wait for pages."""
+def _array(tensor: Tensor) -> tuple[np.ndarray, bool]:
+    """(what a tensor holds, whether it is the tensor's own memory)."""
     tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        return tensor.cpu().numpy()
-    return memory.empty(*tensor.shape, like=tensor).copy_(tensor).numpy()
+    return tensor.cpu().numpy(), tensor.device.type == "cpu"
+
+
+def copied(piece: Piece) -> Piece:
+    """A piece that nobody writes to. Its memory is that of an earlier checkpoint, once written.
+
+    By numpy, on the calling thread alone: torch would take the cores from the step that runs meanwhile.
+    """
+    if not piece.live:
+        return piece
+    source = torch.from_numpy(piece.array)
+    array = memory.empty(*source.shape, like=source).numpy()
+    np.copyto(array, piece.array)
+    return dataclasses.replace(piece, array=array, live=False)
 
 
 class State:
@@ -148,7 +163,10 @@ class State:
     # Taking.
 
     def take(self, progress: Progress) -> list[Piece]:
-        """Copies of all that this rank writes. No message is sent."""
+        """All that this rank writes, as it is now: what is `live` in it, the next update changes.
+
+        No message is sent.
+        """
         found = list(self._take_weights())
         best = progress.best_weights or {}
         rows = best.get(EMBEDDINGS)
@@ -159,6 +177,12 @@ class State:
             for name, p in model.named_parameters():
                 if self.places[name].writes:
                     found.append(self.places[name].piece(f"flight/{number}/{name}", p))
+        for number, rows in enumerate(self.encoder.rows_read()):
+            place = self.places[EMBEDDINGS]
+            if place.writes:
+                found.append(
+                    dataclasses.replace(place.piece(f"flight/{number}/{EMBEDDINGS}", rows), live=False)
+                )
         if not self.first:
             return found
         found += [
@@ -183,10 +207,11 @@ class State:
                     if place.writes:
                         yield place.piece(f"optimiser/{name}/{key}", value)
                 elif self.first:
-                    yield Piece.whole(f"optimiser/{name}/{key}", _copy(value))
+                    yield Piece.whole(f"optimiser/{name}/{key}", *_array(value))
         if self.first:
             for name, buffer in self.encoder.live.named_buffers():
-                yield Piece.whole(f"buffers/{name}", _copy(buffer))
+                # Copied now: a forward pass may write to it.
+                yield Piece.whole(f"buffers/{name}", buffer.detach().cpu().numpy().copy())
 
     def facts(self, progress: Progress, shares: list[float]) -> dict[str, Any]:
         """What is no tensor, as plain data; `shares` are those of all ranks."""
@@ -222,7 +247,9 @@ class State:
             trainer.encoder.settle()
             progress = self._progress(found)
             self._put_flights(found, int(facts["flights"]))
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+        except (
+            KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, OverflowError,
+        ) as error:  # fmt: skip
             if isinstance(error, UserError):
                 raise
             raise UserError(f"{found.path} does not fit this run ({error}). Use the run's own.") from None
@@ -231,11 +258,15 @@ class State:
     def _moments(self, found: Checkpoint, name: str, p: Tensor) -> dict[str, Any]:
         place, kept = self.places[name], dict(found.facts["optimiser"].get(name, {}))
         prefix = f"optimiser/{name}/"
-        for full in found.names(prefix):
-            if found.shape(full) == place.shape:
-                kept[full[len(prefix) :]] = place.read(found, full, p)
-            else:
-                kept[full[len(prefix) :]] = _read(found, full)
+        given = {full.removeprefix(prefix) for full in found.names(prefix)}
+        wanted = kept_shapes(self.trainer.optimiser, torch.Size(place.shape))
+        if given and given != wanted.keys():  # none: a parameter that no step has reached
+            raise ValueError(f"{prefix} has {sorted(given)}")
+        for key in given:
+            if found.shape(prefix + key) != wanted[key]:
+                raise ValueError(f"{prefix}{key} is {found.shape(prefix + key)}")
+            whole = wanted[key] != place.shape
+            kept[key] = _read(found, prefix + key) if whole else place.read(found, prefix + key, p)
         return kept
 
     def _put_flights(self, found: Checkpoint, count: int) -> None:
@@ -244,7 +275,14 @@ class State:
              for name, p in self.encoder.live.named_parameters()}
             for k in range(count)
         ]  # fmt: skip
-        self.encoder.resume(weights)
+        names = [f"flight/{k}/{EMBEDDINGS}" for k in range(count)]
+        learned = self.encoder.features.learned
+        rows = [
+            self.places[EMBEDDINGS].read(found, name, learned)
+            for name in names
+            if learned is not None and name in found.names()
+        ]
+        self.encoder.resume(weights, rows)
 
     def _progress(self, found: Checkpoint) -> Progress:
         facts, comm = found.facts, self.trainer.comm
@@ -286,6 +324,12 @@ def kept_blocks(found: Checkpoint, n: int, grid: Grid) -> Blocks | None:
     return Blocks(grid, order, sizes)
 
 
-def savable(encoder: Encoder, step: int, steps: int) -> bool:
-    """Whether the state after this update can be kept: not while pipelined batches read older embeddings."""
-    return step == steps or not encoder.under_way() or encoder.features.learned is None
+def savable(encoder: Encoder) -> bool:
+    """Whether the state between two updates can be kept now; else the encoder gets ready, in two updates.
+
+    Batches of a pipeline have read learned features that are older than the present ones. Nobody keeps these,
+    unless a checkpoint is wanted.
+    """
+    if encoder.features.learned is None:
+        return True
+    return encoder.recorded()

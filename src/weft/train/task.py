@@ -47,6 +47,11 @@ class Task(ABC):
     def __init__(self, config: RunConfig):
         self.config = config
 
+    @property
+    def options(self) -> Any:
+        """The values of what its entry names as `options`: the config's section of the task's name."""
+        return getattr(self.config, self.config.train.task)
+
     @abstractmethod
     def make_model(self, source: Graph | Store) -> Model:
         """The model, with its first weights; they follow from the seed alone."""

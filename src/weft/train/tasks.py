@@ -11,10 +11,10 @@ from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.guard import check_fits
 from ..minibatch import fanouts_for, parse_bytes, parse_fanouts
-from ..nn import check_model, model_widths
+from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
 from .classes import Classes, check_classes
-from .config import RunConfig, refuse_unread
+from .config import LinkConfig, RunConfig, Section, refuse_unread
 from .encoders import FEEDS
 from .links import Links, check_link_options, check_linkable
 from .saving import Every
@@ -25,13 +25,18 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """A task of the registry. Its options are those settings whose readers name it (`config`)."""
+    """A task of the registry."""
 
     make: Callable[[RunConfig], Task]
     check: Callable[[Any, RunConfig], None]
     """Refuses a graph that it cannot be learned from, with a UserError."""
     check_options: Callable[[RunConfig], None] | None = None
     """Refuses values of its options that cannot be."""
+    options: type[Section] | None = None
+    """A dataclass of what this task alone reads, each with a default and a text below it: the section of the
+    task's name in TOML (`config.mine` in Python), and a flag each."""
+    splits: bool = True
+    """Whether it trains on vertices of a split, so that `--train-share` and `--val-share` are for it."""
     by_header: bool = False
     """Whether `check` takes a `Store` too, of which it reads the header alone; ranks look at the values."""
 
@@ -59,7 +64,9 @@ def _check_classes(graph: Graph | Store, config: RunConfig) -> None:
 
 TASKS: dict[str, TaskEntry] = {
     "node": TaskEntry(Classes, _check_classes, by_header=True),
-    "link": TaskEntry(Links, check_linkable, check_link_options, by_header=True),
+    "link": TaskEntry(
+        Links, check_linkable, check_link_options, LinkConfig, splits=False, by_header=True
+    ),
 }
 """A new task is an entry here."""
 
@@ -95,7 +102,7 @@ def _check_options(config: RunConfig) -> None:
     check_model(config.model)
     options = config.train
     for name, least in (("epochs", 1), ("evaluate_every", 1), ("patience", 0), ("seed", 0), ("threads", 0),
-                        ("keep_checkpoints", 1), ("restarts", 0)):  # fmt: skip
+                        ("keep", 1), ("restarts", 0)):  # fmt: skip
         if getattr(options, name) < least:
             raise UserError(f"{name} must be at least {least}, not {getattr(options, name)}.")
     for name, most in (("seed", 2**63 - 1), ("threads", 1024)):
@@ -105,8 +112,8 @@ def _check_options(config: RunConfig) -> None:
         raise UserError(f"clip_norm must not be negative, as {options.clip_norm:g} is. Use 0 for none.")
     if options.dtype not in ("float32", "float64"):
         raise unknown("dtype", options.dtype, ["float32", "float64"])
-    if options.keep not in ("best", "last"):
-        raise unknown("keep", options.keep, ["best", "last"])
+    if options.keep_weights not in ("best", "last"):
+        raise unknown("keep_weights", options.keep_weights, ["best", "last"])
     if options.on_nan not in ("stop", "skip"):
         raise unknown("on_nan", options.on_nan, ["stop", "skip"])
     Every.parse(options.checkpoint_every)
@@ -134,7 +141,8 @@ def _check_batches(config: RunConfig) -> None:
     if options.feed not in (*FEEDS, "auto"):
         raise unknown("feed", options.feed, [*FEEDS, "auto"])
     if options.batch_size:
-        fanouts_for(config.model.layers, parse_fanouts(options.fanouts))
+        fanouts, hops = parse_fanouts(options.fanouts), model_hops(config.model)
+        fanouts_for(len(fanouts) if hops is None else hops, fanouts, config.model.layers)
     if options.memory_budget:
         parse_bytes(options.memory_budget)
     if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":

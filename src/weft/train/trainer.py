@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -115,19 +116,30 @@ class Trainer:
     # An epoch.
 
     def step(self, epoch: int) -> float:
-        """One epoch: every step forward and back, an update each; the loss on the way."""
-        return self.close_epoch(self.train(self.task.epoch(epoch)))
+        """One epoch: every step forward and back, an update each; the loss on the way.
 
-    def train(self, steps: Iterable[Step]) -> Tensor:
-        """Steps with their updates; this rank's share of their loss."""
+        A loss or a gradient that is not finite is an error, `BadNumbers`; with `on_nan` skip that update is
+        left out, on all ranks.
+        """
+        return self.close_epoch(self.train(self.task.epoch(epoch), epoch))
+
+    def train(self, steps: Iterable[Step], epoch: int = 1) -> Tensor:
+        """Steps of an epoch with their updates; this rank's share of their loss."""
         total = torch.zeros((), dtype=torch.float64, device=self.x.device)
+        broken, done = "", 0
 
         def update(passed: Passed) -> None:
-            nonlocal total
-            self.update(passed)
+            nonlocal total, broken, done
+            if broken:  # a batch that was under way
+                return
+            told, done = self.update(passed), done + 1
             total = total + passed.loss.double() * passed.step.share
+            if not told.finite and self.config.train.on_nan == "stop":
+                broken = line(self, "the loss or a gradient", epoch, done)
 
-        self.encoder.run(steps, update)
+        self.encoder.run(itertools.takewhile(lambda _: not broken, steps), update)
+        if broken:
+            raise BadNumbers(broken)
         return total
 
     def update(self, passed: Passed, wish: int = 0) -> Told:
@@ -288,16 +300,21 @@ def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> T
     >>> prepare_features(torch.tensor([[1., 3.], [0., 0.]]), "row").tolist()
     [[0.25, 0.75], [0.0, 0.0]]
     """
+    return rows_to_one(x) if settled_norm([x], how, comm) == "row" else x
+
+
+def settled_norm(pieces: Iterable[Tensor], how: str, comm: Communicator | None = None) -> str:
+    """`row` or `none`, from what `--feature-norm` says and, for `auto`, from the features, seen in pieces."""
     if how not in ("auto", "row", "none"):
         raise unknown("feature_norm", how, ["auto", "row", "none"])
-    if how == "auto":
+    if how != "auto":
+        return how
+    facts = torch.zeros(3, dtype=torch.int64, device="cpu")
+    for x in pieces:
         # Bags of words: nothing negative, most entries 0.
         negatives = int(x.numel() > 0 and float(x.min()) < 0)
-        facts = torch.tensor([negatives, x.numel() - int(x.count_nonzero()), x.numel()], device="cpu")
-        if comm is not None:
-            facts = comm.all_reduce(facts, phase="plan")
-        negative, zeros, entries = facts.tolist()
-        how = "row" if not negative and 2 * zeros > entries else "none"
-    if how == "none":
-        return x
-    return rows_to_one(x)
+        facts += torch.tensor([negatives, x.numel() - int(x.count_nonzero()), x.numel()], device="cpu")
+    if comm is not None:
+        facts = comm.all_reduce(facts, phase="plan")
+    negative, zeros, entries = facts.tolist()
+    return "row" if not negative and 2 * zeros > entries else "none"

@@ -31,7 +31,10 @@ class Trace:
 
 
 def trace(source: Graph | Store, config: RunConfig, comm: Communicator) -> Trace:
-    """Train for the config's epochs and keep what is compared."""
+    """Train for the config's epochs and keep what is compared.
+
+    Numbers that are not finite are an error: they would differ even from themselves.
+    """
     trainer, out = Trainer(source, config, comm), Trace()
     for epoch in range(1, config.train.epochs + 1):
         out.losses.append(trainer.step(epoch))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import UserError, printable
-from weft.graph.guard import allowed_bytes, free_bytes
+from weft.graph.guard import allowed_bytes, free_bytes, name_bus_errors
 
 _CHUNK = 1 << 24
 
@@ -61,6 +61,7 @@ def map_array(
     """
     if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
         raise UserError(f"{path} is no plain file. Name one that is.")  # a pipe would be waited for
+    name_bus_errors()
     try:
         # The filter is the process's, the lock makes it ours: numpy warns of headers of Python 2.
         with PARSING, np.errstate(over="raise"), warnings.catch_warnings():
