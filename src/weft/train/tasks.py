@@ -64,9 +64,7 @@ def _check_classes(graph: Graph | Store, config: RunConfig) -> None:
 
 TASKS: dict[str, TaskEntry] = {
     "node": TaskEntry(Classes, _check_classes, by_header=True),
-    "link": TaskEntry(
-        Links, check_linkable, check_link_options, LinkConfig, splits=False, by_header=True
-    ),
+    "link": TaskEntry(Links, check_linkable, check_link_options, LinkConfig, splits=False, by_header=True),
 }
 """A new task is an entry here."""
 
