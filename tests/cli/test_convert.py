@@ -97,3 +97,37 @@ def test_wrong_columns_are_one_line(weft, tmp_path, words, message):
     assert (answer.status, answer.err.count("\n")) == (2, 1)
     assert message in answer.err
     assert not (tmp_path / "o.weft").exists()
+
+
+def test_several_files_within_a_memory_and_bad_lines_left_out(weft, tmp_path):
+    (tmp_path / "a.txt").write_text("0 1\n1 2\nx 2\n")
+    (tmp_path / "b.txt").write_text("2 0\n")
+    answer = weft("convert", "a.txt", "b.txt", "g.weft", "--memory", "8GB", "--skip-bad")
+    assert (answer.status, answer.err) == (0, "")
+    assert "3 arcs" in answer.out
+    assert "1 lines left out, the first: a.txt, line 3: id 'x' is not a whole number." in answer.out
+    assert load("g.weft").indices.tolist() == [2, 0, 1]
+    (tmp_path / "n.tsv").write_text("who\twhom\nann lee\tbob\n")
+    assert weft("convert", "n.tsv", "n.weft", "--text-ids", "--header").status == 0
+    names = load("n.weft").vertex_data["name"]
+    assert [bytes(row.tolist()).rstrip(b"\0") for row in names] == [b"ann lee", b"bob"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("a.txt karate g.weft", "karate cannot be converted together with others. Convert it alone."),
+        ("karate g.weft --memory 4GB", "--memory is for files that are read piece by piece, not for karate."),
+        ("a.txt g.weft --memory many", "--memory takes a size such as 4GB, not 'many'."),
+        ("a.txt g.weft --header", "--header is for --text-ids"),
+        ("a.txt g.weft --split 0.5,0.2", "there are no labels to split. Give some with --labels."),
+        ("a.txt g.weft --scratch no/where", "no folder no/where for scratch files. Make it first."),
+        ("a.txt none.txt g.weft", "no file none.txt. Check the path."),
+    ],
+)
+def test_what_cannot_be_converted_piece_by_piece_is_said(weft, tmp_path, words, message):
+    (tmp_path / "a.txt").write_text("0 1\n")
+    answer = weft("convert", *words.split())
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert message in answer.err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]

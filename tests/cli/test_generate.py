@@ -62,3 +62,31 @@ def test_arcs_that_carry_data_are_stored_with_it_and_the_last_line_tells(weft):
     )
     assert same(load("g.weft"), wanted)
     assert "every one  --arc-features 0 --arc-types 0" in weft("generate", "--help").out
+
+
+def test_arcs_drawn_piece_by_piece_go_to_a_store_or_to_a_file(weft, tmp_path):
+    words = ["generate", "er", "--nodes", "300", "--degree", "6", "--seed", "2", "--stream"]
+    answer = weft(*words, "--out", "g.weft", "--memory", "4GB")
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out.startswith("g.weft: 300 vertices, 1,")
+    assert weft(*words, "--out", "g.csv").out.startswith("g.csv: 300 vertices, ")
+    assert weft("convert", "g.csv", "c.weft").status == 0
+    assert same(load("g.weft").replace(name="g"), load("c.weft"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sbm --stream --out g.weft", "unknown generator that streams 'sbm'. Known: er, kronecker."),
+        ("er --stream --features 3 --out g.weft", "unknown argument of er --stream 'features'."),
+        ("er --memory 4GB --out g.weft", "--memory is for --stream."),
+        ("er --stream --memory lots --out g.weft", "--memory takes a size such as 4GB, not 'lots'."),
+        ("er --stream --memory 4GB --out g.txt", "needs no --memory. Leave it out."),
+        ("kronecker --scale 40 --stream --out g.weft", "scale=40 is no such scale. Use 0 to 31."),
+    ],
+)
+def test_what_does_not_stream_is_said(weft, tmp_path, words, message):
+    answer = weft("generate", *words.split())
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert message in answer.err
+    assert not list(tmp_path.glob("g.*"))

@@ -79,7 +79,7 @@ def test_progress_and_memory_are_told_on_standard_error_alone(weft: Weft):
         (["--parts", "4", "--epsilon", "-1"], "epsilon must be 0 or more, not -1."),
         (["--parts", "4", "--epsilon", "little"], "--epsilon must be a number, not 'little'."),
         (["--parts", "4", "--preset", "fast"], "unknown preset 'fast'."),
-        (["--parts", "4", "--out", "parts"], "--out parts must end in .npy. Use parts.npy."),
+        (["--parts", "4", "--out", "parts"], "--out parts must end in .npy or .weft. Use parts.npy."),
         (
             ["--parts", "4", "--method", "hash,block", "--out", "p.npy"],
             "--out takes one method",

@@ -168,7 +168,7 @@ def test_a_path_that_appears_during_the_write_is_kept(
     path = tmp_path / "g.weft"
     write = module._write
 
-    def slow(graph: Graph, file: object) -> None:
+    def slow(graph: Graph, file: object, parts: object) -> None:
         write(graph, file)
         path.write_text("someone else's")
 

@@ -80,9 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     for option in _STREAM_ONLY:
         if getattr(parsed, option):
             flag = "--" + option.replace("_", "-")
-            raise UserError(
-                f"{flag} is for edge lists and Matrix Market, {parsed.graph} is neither. Leave it out."
-            )
+            raise UserError(f"{flag} is for files that are read piece by piece, not for {parsed.graph}.")
     return _whole(parsed, shares, seed)
 
 

@@ -25,6 +25,7 @@ _EXAMPLES = """  weft partition soc.txt.gz --parts 64 --out parts.npy
   weft partition g.weft --parts 16 --method hypergraph --epsilon 0.01 --preset quality
   weft partition g.weft --parts 16 --plot volume.png
   weft partition g.weft --grid 4x2x1 --out parts.npy      parts arranged for a grid
+  weft partition g.weft --parts 16 --out g.parts.weft     a store in which a rank reads one range
   weft train g.weft --ranks 64 --strategy halo --partition parts.npy"""
 
 
@@ -67,8 +68,9 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--seed", default="0", metavar="N", help="(0)")
     parser.add_argument(
-        "--out", default="", metavar="FILE.npy", help="write one part id a vertex; must not exist"
-    )
+        "--out", default="", metavar="FILE",
+        help=".npy: one part id a vertex; .weft: the graph, each part's rows together; must not exist",
+    )  # fmt: skip
     parser.add_argument("--plot", default="", metavar="FILE", help="volume between parts: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parsed = parser.parse(arguments)
@@ -95,7 +97,8 @@ def run(arguments: Sequence[str]) -> int:
         fanouts=parse_fanouts(parsed.fanouts), batches=whole_number(parsed.batches, "--batches", least=0),
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
-    graph = bare(load(parsed.graph, parsed.data))
+    whole = load(parsed.graph, parsed.data)
+    graph = bare(whole)
     count = shape[0] * shape[1] * shape[2]
     for method in methods:
         check_method(method, count, graph.num_nodes, options)
@@ -105,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         rows.append(answer)
         made.append(parts)
     if parsed.out:
-        _save(parsed.out, made[0])
+        _save(parsed.out, made[0], whole, count)
     if parsed.plot:
         from ..bench.pictures import draw_volumes
         from ..partition import measure
@@ -119,7 +122,10 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     _table(head, rows)
     if parsed.out:
-        print(f"{parsed.out}: use it with weft train --ranks {count} --partition {parsed.out}")
+        use = f"weft train --ranks {count} --partition {parsed.out}"
+        if parsed.out.endswith(".weft"):
+            use = f"weft train {parsed.out} --ranks {count} --partition block"
+        print(f"{parsed.out}: use it with {use}")
     return 0
 
 
@@ -162,8 +168,8 @@ def _shape(parts: str | None, grid: str) -> tuple[int, int, int]:
 
 
 def _check_out(path: str, methods: list[str]) -> None:
-    if not path.endswith(".npy"):
-        raise UserError(f"--out {path} must end in .npy. Use {path}.npy.")
+    if not path.endswith((".npy", ".weft")):
+        raise UserError(f"--out {path} must end in .npy or .weft. Use {path}.npy.")
     if len(methods) > 1:
         raise UserError(f"--out takes one method, {len(methods)} were given. Use --method {methods[-1]}.")
     if Path(path).exists():
@@ -172,9 +178,19 @@ def _check_out(path: str, methods: list[str]) -> None:
         raise UserError(f"no folder {Path(path).parent} to write {Path(path).name} into. Make it first.")
 
 
-def _save(path: str, parts: Tensor) -> None:
+def _save(path: str, parts: Tensor, graph: Graph, count: int) -> None:
+    """A part id a vertex, or the graph itself with the vertices of each part beside each other."""
     import numpy as np
+    import torch
 
+    if path.endswith(".weft"):
+        from ..graph import write_store
+        from ..graph.renumber import renumbered
+
+        order = torch.argsort(parts, stable=True)
+        sizes = torch.bincount(parts, minlength=count).tolist()
+        write_store(renumbered(graph, order), path, parts=sizes)
+        return
     try:
         with open(path, "xb") as file:
             np.save(file, parts.numpy().astype(np.int32), allow_pickle=False)

@@ -21,7 +21,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,12 @@ _TYPES = (
 _NAMED_TYPES = ("<f4", "<f8", "|u1", "|i1", "<i2", "<i4", "<i8")
 
 
-def write_store(graph: Graph, path: str | Path, overwrite: bool = False) -> Path:
+def write_store(
+    graph: Graph, path: str | Path, overwrite: bool = False, parts: Sequence[int] | None = None
+) -> Path:
     """Write the graph to `path`. An existing path is an error; an interrupted write leaves nothing there.
+
+    `parts` are the sizes of parts that the vertices lie in, one after the other: `Store.parts`.
 
     >>> from weft.graph.generators import karate
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +73,7 @@ def write_store(graph: Graph, path: str | Path, overwrite: bool = False) -> Path
     """
     path = Path(path)
     with replacing(path, overwrite) as file:
-        _write(graph, file)
+        _write(graph, file, parts)
     return path
 
 
@@ -162,6 +166,8 @@ class Store:
         self.num_classes = int(header["num_classes"])
         self._sections: dict[str, Section] = header["sections"]
         self._checks: ChunkChecks | None = header["checks"]
+        self.parts: list[int] | None = header["parts"]
+        """The sizes of parts that the vertices lie in, one after the other; None where there are none."""
 
     @property
     def num_nodes(self) -> int:
@@ -389,14 +395,14 @@ class Store:
 # Writing
 
 
-def _write(graph: Graph, file: Any) -> list[Section]:
+def _write(graph: Graph, file: Any, parts: Sequence[int] | None = None) -> list[Section]:
     writer = Writer(file)
     tensors = {key: tensor for key in _TYPES if (tensor := getattr(graph, key)) is not None}
     for of, of_kind in NAMED.items():
         tensors |= {key_of(of, name): x for name, x in getattr(graph, of_kind).items()}
     for key, tensor in tensors.items():
         writer.add(key, tensor.detach().cpu().contiguous().numpy())
-    return writer.finish(graph.name, graph.num_classes)
+    return writer.finish(graph.name, graph.num_classes, parts)
 
 
 # Reading the header
@@ -440,11 +446,21 @@ def _read_header(path: Path) -> dict[str, Any]:
         header["sections"] = {section.name: section for section in sections}
         _check_sections(header["sections"], int(header["num_classes"]), offset)
         facts = header.get("checks")
+        header["parts"] = _sizes(header.get("parts"), header["sections"]["indptr"].shape[0] - 1)
         header["checks"] = None if facts is None else ChunkChecks(path, header["sections"], facts, offset)
         str(header["name"])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         raise UserError(f"{path}: the header makes no sense. Write the store again.") from None
     return header
+
+
+def _sizes(parts: Any, n: int) -> list[int] | None:
+    """The sizes of parts that a header names; ValueError where they are none."""
+    if parts is None:
+        return None
+    if not isinstance(parts, list) or not all(type(x) is int and x >= 0 for x in parts) or sum(parts) != n:
+        raise ValueError("parts")
+    return parts
 
 
 def _check_sections(sections: dict[str, Section], num_classes: int, end: int) -> None:

@@ -18,7 +18,7 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,8 +127,11 @@ class Writer:
         self._checks[section.name] = checks
         return section
 
-    def finish(self, name: str, num_classes: int) -> list[Section]:
-        """The checksums, the header, and last the preamble that makes the file a store."""
+    def finish(self, name: str, num_classes: int, parts: Sequence[int] | None = None) -> list[Section]:
+        """The checksums, the header, and last the preamble that makes the file a store.
+
+        `parts` are sizes: vertices lie part by part.
+        """
         # One order, whichever section was complete first.
         self._sections.sort(key=lambda s: s.offset)
         table = np.array([c for s in self._sections for c in self._checks[s.name]], dtype="<u4")
@@ -138,7 +141,13 @@ class Writer:
         checks = {
             "bytes": CHUNK, "offset": offset, "count": len(table), "crc32": zlib.crc32(table.tobytes()),
         }  # fmt: skip
-        facts = {"name": name, "num_classes": num_classes, "sections": [vars(s) for s in self._sections]}
+        facts: dict[str, Any] = {
+            "name": name,
+            "num_classes": num_classes,
+            "sections": [vars(s) for s in self._sections],
+        }
+        if parts is not None:
+            facts["parts"] = list(parts)
         header = json.dumps(facts | {"checks": checks}).encode()
         self.put(end, memoryview(header))
         # Weft of before named arrays reads what has none; it passes over the checks.

@@ -43,7 +43,7 @@ def assign(source: Graph | Store, grid: Grid, options: Assignment, seed: int, co
     check_assignment(source.num_nodes, grid, options)
     n, partition = source.num_nodes, options.partition
     if options.order == "none" and (partition in ("block", "random") or partition.endswith(".npy")):
-        return _without_arcs(n, grid, partition, seed)
+        return _without_arcs(source, grid, partition, seed)
     blocks: Blocks | None = None
     mistake = ""
     if comm.rank == 0:
@@ -97,9 +97,13 @@ def _options(options: Assignment, seed: int) -> PartitionOptions:
     return PartitionOptions(seed=seed, epsilon=options.epsilon, preset=options.preset, say=say)
 
 
-def _without_arcs(n: int, grid: Grid, partition: str, seed: int) -> Blocks:
+def _without_arcs(source: Graph | Store, grid: Grid, partition: str, seed: int) -> Blocks:
+    n = source.num_nodes
     if partition.endswith(".npy"):
         return Blocks.of_parts(read_parts(partition, n), grid)
+    sizes = source.parts if isinstance(source, Store) else None
+    if partition == "block" and sizes is not None and len(sizes) == grid.size:
+        return Blocks(grid, torch.arange(n, device="cpu"), sizes)  # the store lies part by part
     return Blocks.even(n, grid, seed if partition == "random" and grid.size > 1 else None)
 
 
@@ -107,7 +111,7 @@ def _make(source: Graph | Store, grid: Grid, options: Assignment, seed: int) -> 
     graph = bare(source)
     asked = _options(options, seed)
     if options.partition in ("block", "random") or options.partition.endswith(".npy"):
-        blocks = _without_arcs(graph.num_nodes, grid, options.partition, seed)
+        blocks = _without_arcs(source, grid, options.partition, seed)
     else:
         blocks = Blocks.of_parts(partition_for_grid(graph, grid.shape, options.partition, asked), grid)
     if options.order == "none":

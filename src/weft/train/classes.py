@@ -186,11 +186,12 @@ def check_classes(graph: Graph | Store, config: RunConfig) -> None:
             f"{graph.name} has no features to train on. Add some: weft convert --features X.npy, "
             "or a generator's features=64."
         )
-    stored = isinstance(graph, Store)
-    if not (graph.has("labels") if stored else graph.labels is not None) or graph.num_classes < 1:
+    labelled = graph.has("labels") if isinstance(graph, Store) else graph.labels is not None
+    if not labelled or graph.num_classes < 1:
         raise UserError(f"{graph.name} has no labels to train on. Add some: weft convert --labels Y.npy.")
-    if stored:
+    if isinstance(graph, Store):
         return
+    assert graph.labels is not None
     if graph.train_mask is None or not bool(graph.train_mask.any()):
         raise _untrained(graph.name)
     if not graph.multilabel:

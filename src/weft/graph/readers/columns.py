@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from weft.errors import UserError
 
@@ -181,6 +179,9 @@ def _parse(
 
 
 def _arrow(body: bytes, delimiter: str, columns: int, extra: Sequence[str] | None) -> dict[str, np.ndarray]:
+    import pyarrow as pa  # here: a rank that reads a store does not wait for it
+    import pyarrow.csv as pacsv
+
     names = column_names(columns, extra)
     if not body.strip():
         return {name: np.zeros(0, dtype=np.int64) for name in names if name != SKIP}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ _PIECE = 1 << 22
 class Attached:
     """Features, labels and masks of n vertices, checked as those of a `Graph` are.
 
-    Features are read piece by piece. Labels and masks are held: some 40 bytes a vertex.
+    Shapes are checked at once, the rest is read in `write`, when no arcs are held any more: features piece by
+    piece, labels and masks as a whole, some 40 bytes a vertex.
     """
 
     def __init__(self, options: Options, n: int, free: int) -> None:
@@ -35,25 +37,33 @@ class Attached:
         if self._features is not None:
             self._check_features(self._features)
             self.num_features = self._features.shape[1]
-        self._graph: Graph | None = None
-        if options.labels is not None:
-            if 40 * n > free:
-                raise UserError(
-                    f"labels of {n} vertices take {40 * n / 1e9:,.1f} GB, {free / 1e9:,.1f} GB are left. "
-                    "Give more --memory."
-                )
-            with about(options.labels):
-                labels = torch.from_numpy(np.array(numbers(options.labels), order="C"))
-                none = torch.zeros(0, dtype=torch.int64, device="cpu")
-                pointers = torch.zeros(n + 1, dtype=torch.int64, device="cpu")
-                self._graph = Graph(pointers, none, labels=labels)
-            self.num_classes = self._graph.num_classes
-        if options.split is not None:
-            if self._graph is None:
-                raise UserError(
-                    f"graph {options.name or 'without labels'!r} has no labels to split. Give it labels."
-                )
-            self._graph = split(self._graph, *options.split, options.seed)
+        self._options = options
+        if options.split is not None and options.labels is None:
+            raise UserError("there are no labels to split. Give some with --labels.")
+        if options.labels is None:
+            return
+        if 40 * n > free:
+            raise UserError(
+                f"labels of {n} vertices take {40 * n / 1e9:,.1f} GB, {free / 1e9:,.1f} GB are left. "
+                "Give more --memory."
+            )
+        shape = map_array(options.labels).shape
+        if len(shape) not in (1, 2) or shape[0] != n:
+            told = "x".join(map(str, shape)) or "one number"
+            raise UserError(
+                f"{options.labels}: labels have shape {told}; {n} vertices need {n} of them. "
+                "Give one a vertex."
+            )
+
+    def _labelled(self, path: str) -> Graph:
+        """A graph without arcs that has the labels, and the split."""
+        with about(path):
+            labels = torch.from_numpy(np.array(numbers(path), order="C"))
+            none = torch.zeros(0, dtype=torch.int64, device="cpu")
+            pointers = torch.zeros(self._n + 1, dtype=torch.int64, device="cpu")
+            graph = Graph(pointers, none, labels=labels)
+        options = self._options
+        return graph if options.split is None else split(graph, *options.split, options.seed)
 
     @staticmethod
     def bytes_of(options: Options) -> int:
@@ -69,7 +79,7 @@ class Attached:
             step = max(1, _PIECE // max(1, self._features.shape[1]))
             for first in range(0, self._n, step):
                 with np.errstate(over="ignore"):
-                    part = np.asarray(self._features[first : first + step]).astype(kind)
+                    part = _rows(self._features, first, min(self._n, first + step)).astype(kind)
                 if not np.isfinite(part).all():
                     row, column = (int(at[0]) for at in np.nonzero(~np.isfinite(part)))
                     wild = float(part[row, column])
@@ -79,9 +89,11 @@ class Attached:
                     )
                 grows.append(part)
             grows.end()
-        if self._graph is not None:
+        if self._options.labels is not None:
+            graph = self._labelled(self._options.labels)
+            self.num_classes = graph.num_classes
             for key in ("labels", *MASKS):
-                if (x := getattr(self._graph, key)) is not None:
+                if (x := getattr(graph, key)) is not None:
                     writer.add(key, x.numpy())
 
     def _check_features(self, x: np.ndarray) -> None:
@@ -91,6 +103,16 @@ class Attached:
                 f"{self._path}: features have shape {shape}; {self._n} vertices need {self._n}xF. "
                 "Give one row a vertex."
             )
+
+
+def _rows(array: np.ndarray, first: int, last: int) -> np.ndarray:
+    """Rows of a mapped array, read: pages of a map would count as this process's memory."""
+    if not isinstance(array, np.memmap) or not array.flags.c_contiguous or array.filename is None:
+        return np.asarray(array[first:last])
+    each = math.prod(array.shape[1:])
+    at = array.offset + first * each * array.itemsize
+    found = np.fromfile(array.filename, array.dtype, (last - first) * each, offset=at)
+    return found.reshape(last - first, *array.shape[1:])
 
 
 def numbers(path: str) -> np.ndarray:

@@ -73,10 +73,10 @@ class NamedText(Text):
             detail = " ".join(str(error).split())[:120]
             number = lines_before() + 1
             raise UserError(f"{self.path}, from line {number} on: {detail}. Correct it.") from None
-        ends = [self._bytes(table[side], lines_before) for side in ("source", "target")]
+        source, target = (self._bytes(table[side], lines_before) for side in ("source", "target"))
         data = {name: table[name].to_numpy() for name in wanted[2:]}
         weights = data.pop("weight", None)
-        return Arcs(*ends, self._finite(weights), data)
+        return Arcs(source, target, self._finite(weights), data)
 
     def _row(self, lines_before: Callable[[], int], bad: Bad, row: pacsv.InvalidRow) -> str:
         if not self.skip_bad:

@@ -89,8 +89,9 @@ class Table:
         for name in self.carried:
             x = columns[name]
             data[name] = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
-        for name, x in ((self._weight, weights), *data.items()):
-            if x is not None and x.dtype.kind == "f" and not np.isfinite(x).all():
+        floating = data if weights is None else {"weight": weights} | data
+        for name, x in floating.items():
+            if x.dtype.kind == "f" and not np.isfinite(x).all():
                 wild_number = float(x[~np.isfinite(x)][0])
                 raise UserError(
                     f"{self.path}: {name} is {wild_number} in a row. Replace it by a finite number."
