@@ -29,8 +29,6 @@ class Arcwise:
     """The part of an operator that looks at arcs one by one."""
 
     plan: Plan
-    _square: bool
-    _symmetric: bool
     _partial: Partial | None
     _first_column: int
     _width: int
@@ -39,6 +37,10 @@ class Arcwise:
 
         @property
         def entries(self) -> Entries: ...
+        @property
+        def _square(self) -> bool: ...
+        @property
+        def _symmetric(self) -> bool: ...
         def own(self, h: Tensor) -> Tensor: ...
         def check(self, rows: dict[str, Tensor | None], columns: dict[str, Tensor | None]) -> None: ...
 
