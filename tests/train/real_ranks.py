@@ -89,7 +89,7 @@ def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict
         rows = compare(distributed, serial(source, made)) if comm.rank == 0 else {}
         found.append(max(rows.values(), default=0.0))
         trainer = Trainer(source, made, comm)
-        for epoch in (1, 2):  # the first counts degrees or kinds where the model needs them, and they are kept
+        for epoch in (1, 2):  # the first counts degrees or kinds where the model needs them
             foretold = trainer.predict()
             with Ledger(comm) as books:
                 trainer.step(epoch)
