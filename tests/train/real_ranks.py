@@ -89,8 +89,8 @@ def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict
         rows = compare(distributed, serial(source, made)) if comm.rank == 0 else {}
         found.append(max(rows.values(), default=0.0))
         trainer = Trainer(source, made, comm)
-        foretold = trainer.predict()
-        for epoch in (1, 2):  # no layer keeps anything from one epoch to the next: each moves the same
+        for epoch in (1, 2):  # the first counts degrees or kinds where the model needs them
+            foretold = trainer.predict()
             with Ledger(comm) as books:
                 trainer.step(epoch)
             lines = {phase: line for phase, line in books.as_dict().items() if line["words"]}
