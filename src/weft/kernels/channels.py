@@ -202,6 +202,8 @@ def channel_scores_backward(
         threads, t = native.threads(a.arcs * width), a.T
         kernel = native.kernel("channel_scores_backward", ch.column, a.indices)
         more = (*map(native.address, (ds, mix)), slope, width, first, max(dim, 1), ds.shape[1])
+        if not a.arcs:  # nor a permutation, by which a kernel knows the transpose
+            return drow.zero_(), dcolumn.zero_() if into is None else into, dweight, dmix
         for here, kept in Signs.passes(a, ch, first, dim, signs):
             begin, end = here.begin, here.end
             if not kept:
