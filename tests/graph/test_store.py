@@ -338,6 +338,7 @@ def test_unverified_rows_are_still_checked_for_form(shared, tmp_path: Path, key:
 def test_rows_read_only_their_part_of_a_larger_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = sbm(nodes=2000, classes=4, features=16)
     store = open_store(write_store(graph, tmp_path / "g.weft"), verify=False)
+    store._checks = None  # whole chunks of 1 MB are compared with their checksums: here that is all of it
     for key, section in list(store._sections.items()):
         # Spoil all but rows 100..199 in the file: what is read must not notice.
         lo, hi = (100, 200) if key != "indices" else graph.indptr[[100, 200]].tolist()

@@ -65,6 +65,7 @@ def write_store(
 
     `parts` are the sizes of parts that the vertices lie in, one after the other: `Store.parts`.
 
+    >>> import tempfile
     >>> from weft.graph.generators import karate
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = write_store(karate(), Path(folder) / "club.weft")
@@ -94,6 +95,7 @@ def open_store(path: str | Path, verify: bool = True) -> Store:
 def checksum(source: Graph | Store) -> str:
     """A number of all that a graph holds but its name: the same in memory and in a store.
 
+    >>> import tempfile
     >>> from weft.graph.generators import karate
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = open_store(write_store(karate(), Path(folder) / "club.weft"))
@@ -152,6 +154,7 @@ class Rows:
 class Store:
     """A store opened for reading. Nothing is loaded until it is asked for.
 
+    >>> import tempfile
     >>> from weft.graph.generators import karate
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = open_store(write_store(karate(), Path(folder) / "club.weft"))
