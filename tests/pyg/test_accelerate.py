@@ -345,7 +345,7 @@ def test_an_accelerated_model_is_copied_saved_and_explained_as_before():
         with torch.no_grad():
             other[0].bias += 1
         assert difference(other[0](data.x, data.edge_index), want + 1) < TOLERANCE
-    assert torch.equal(model[0](data.x, data.edge_index), want)
+    assert difference(model[0](data.x, data.edge_index), want) < TOLERANCE  # A x may be kept by now
     assert list(model.state_dict()) == ["0.bias", "0.lin.weight"]
     seen = []
     handle = model[0].register_message_forward_hook(lambda m, args, out: seen.append(out.shape))
@@ -354,7 +354,7 @@ def test_an_accelerated_model_is_copied_saved_and_explained_as_before():
     handle.remove()
     assert len(seen) == 1
     with torch.inference_mode():
-        assert torch.equal(model[0](data.x, data.edge_index), want)
+        assert difference(model[0](data.x, data.edge_index), want) < TOLERANCE
 
 
 def test_another_graph_and_another_type_are_one_line():
