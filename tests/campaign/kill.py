@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -119,7 +120,10 @@ def start(words: list[str], log: Path, scratch: Path) -> int:
         tempfile.tempdir = str(scratch)
         torch.set_num_threads(1)
         job.subprocess.Popen = functools.partial(Forked, told=log.with_suffix(".ranks"))  # type: ignore
-        status = weft(words)
+        try:
+            status = weft(words)
+        except Exception:
+            traceback.print_exc()  # to the log: a launcher that fails is a finding
     with contextlib.suppress(BaseException):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -162,6 +166,12 @@ class Forked:
                     sys.stdout.flush()
                     os._exit(int(error.code or 0))
             os._exit(70)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else is asked of a process that is none of Python's, such as its pipes."""
+        if name == "_real" or self._real is None:
+            raise AttributeError(name)
+        return getattr(self._real, name)
 
     def poll(self) -> int | None:
         if self._real is not None:

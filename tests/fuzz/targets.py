@@ -18,7 +18,7 @@ import torch
 from weft.comm.threads import single
 from weft.graph import load, open_store, write_store
 from weft.graph.generators import karate
-from weft.graph.store import _PREAMBLE
+from weft.graph.writer import PREAMBLE
 from weft.parallel import Blocks, Grid, Rows
 from weft.parallel.assign import read_parts
 from weft.train import RunConfig, RunFolder, Trainer
@@ -134,11 +134,11 @@ def _read_parts_of_store(path: str) -> None:
 
 
 def _mend_store(files: dict[str, bytes], path: str, data: bytes) -> dict[str, bytes]:
-    if len(data) < _PREAMBLE.size:
+    if len(data) < PREAMBLE.size:
         return {path: data}
-    magic, version, _, offset, length = _PREAMBLE.unpack(data[: _PREAMBLE.size])
+    magic, version, _, offset, length = PREAMBLE.unpack(data[: PREAMBLE.size])
     crc = zlib.crc32(data[offset : offset + length])
-    return {path: _PREAMBLE.pack(magic, version, crc, offset, length) + data[_PREAMBLE.size :]}
+    return {path: PREAMBLE.pack(magic, version, crc, offset, length) + data[PREAMBLE.size :]}
 
 
 def _mend_checkpoint(files: dict[str, bytes], path: str, data: bytes) -> dict[str, bytes]:

@@ -301,9 +301,9 @@ def test_each_rank_holds_only_its_share_of_the_arcs():
 
 
 def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
-    from weft.parallel import operator
+    from weft.parallel import cutting
 
-    honest = operator.Exchange
+    honest = cutting.Exchange
 
     def careless(comm, sizes, need=None, overlap=True):
         if need is not None and comm.size > 1:
@@ -316,7 +316,7 @@ def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
 
     case = ((3, 1, 1), "sparse", "none", ("sum",), 31, 5, False, "even", True)
     run_ranks(check, 3, "threads", *case)
-    monkeypatch.setattr(operator, "Exchange", careless)
+    monkeypatch.setattr(cutting, "Exchange", careless)
     with pytest.raises(AssertionError, match="forward"):
         run_ranks(check, 3, "threads", *case)
 

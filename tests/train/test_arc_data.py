@@ -46,10 +46,10 @@ def models():
     for how in HOWS:
         name = f"gated_{how}"
         register(name, lambda config, own, w, how=how: ([Gated(a, b) for a, b in pairwise(w)], how))
-        WAYS[how] = {"model.name": name}
+        WAYS[name] = {"model.name": name}
     yield
     for how in HOWS:
-        del MODELS[f"gated_{how}"], WAYS[how]
+        del MODELS[f"gated_{how}"], WAYS[f"gated_{how}"]
 
 
 def carrying() -> Graph:
@@ -65,14 +65,14 @@ def carrying() -> Graph:
 
 
 def whole(how: str) -> RunConfig:
-    made = settings(how)
+    made = settings(f"gated_{how}")
     made.batch = BatchConfig()
     return made
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_full_neighbourhoods_in_one_batch_are_full_batch_training(how):
-    made = settings(how, batch__fanouts="all,all", batch__batch_size=10**6, model__dropout=0.0)
+    made = settings(f"gated_{how}", batch__fanouts="all,all", batch__batch_size=10**6, model__dropout=0.0)
     ours, full = Trainer(carrying(), made), whole(how)
     full.model.dropout = 0.0
     truth = Trainer(carrying(), full)
@@ -101,9 +101,9 @@ def test_every_grid_gives_what_one_rank_gives(tmp_path, how, strategy):
 @pytest.mark.parametrize("feed", ["pull", "push-pull"])
 def test_batches_over_parts_give_what_one_process_gives_in_the_words_foretold(tmp_path, how, feed):
     store = str(write_store(carrying(), tmp_path / "g.weft"))
-    alone = observe(None, carrying(), settings(how))
+    alone = observe(None, carrying(), settings(f"gated_{how}"))
     for budget in ("30KB", "10MB"):
-        made = settings(how, batch__feed=feed, batch__memory_budget=budget)
+        made = settings(f"gated_{how}", batch__feed=feed, batch__memory_budget=budget)
         for ours in run_ranks(observe, 4, "threads", store, made):
             compare(ours, alone, (how, feed, budget))
             parts = ours["facts"]["copies"]["arcs"]
