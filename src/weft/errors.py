@@ -97,6 +97,7 @@ def _closest(value: str, names: list[str]) -> str | None:
 
     >>> _closest("gnc", ["gcn", "sgc"]), _closest("GCN", ["gcn", "sgc"]), _closest("transformer", ["gcn"])
     ('gcn', 'gcn', None)
+    >>> _closest("karate", ["accelerate"])
     """
     word = value.lower()
 
@@ -106,4 +107,7 @@ def _closest(value: str, names: list[str]) -> str | None:
         return difflib.SequenceMatcher(None, word, other).ratio(), alike
 
     best = max(names, key=nearness, default=None)
-    return best if best is not None and nearness(best)[0] >= 0.5 else None
+    if best is None:
+        return None
+    near, alike = nearness(best)
+    return best if near >= (0.5 if alike else 0.65) else None  # a slip seldom changes the first letter

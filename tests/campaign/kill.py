@@ -119,7 +119,7 @@ def start(words: list[str], log: Path, scratch: Path) -> int:
         os.environ |= {"TMPDIR": str(scratch), "OMP_NUM_THREADS": "1"}
         tempfile.tempdir = str(scratch)
         torch.set_num_threads(1)
-        job.subprocess.Popen = functools.partial(Forked, told=log.with_suffix(".ranks"))  # type: ignore
+        job.subprocess.Popen = functools.partial(opened, told=log.with_suffix(".ranks"))  # type: ignore
         try:
             status = weft(words)
         except Exception:
@@ -137,11 +137,6 @@ class Forked:
     """
 
     def __init__(self, line: list[str], told: Path, **how: Any) -> None:
-        if line[0] != sys.executable:
-            self._real: Any = _Popen(line, **how)
-            self.pid = self._real.pid
-            return
-        self._real = None
         self.pid = os.fork()
         if self.pid == 0:
             with contextlib.suppress(BaseException):
@@ -167,15 +162,7 @@ class Forked:
                     os._exit(int(error.code or 0))
             os._exit(70)
 
-    def __getattr__(self, name: str) -> Any:
-        """What else is asked of a process that is none of Python's, such as its pipes."""
-        if name == "_real" or self._real is None:
-            raise AttributeError(name)
-        return getattr(self._real, name)
-
     def poll(self) -> int | None:
-        if self._real is not None:
-            return self._real.poll()  # type: ignore[no-any-return]
         with contextlib.suppress(ChildProcessError):
             done, _ = os.waitpid(self.pid, os.WNOHANG)
             return 0 if done else None
@@ -185,6 +172,12 @@ class Forked:
         while self.poll() is None:
             time.sleep(0.005)  # between two looks
         return 0
+
+
+def opened(line: list[str], told: Path, **how: Any) -> Any:
+    """A supervisor of ranks as a fork; anything else as the process that it is."""
+    ours = line[0] == sys.executable and "RANK" in (how.get("env") or {})
+    return Forked(line, told, **how) if ours else _Popen(line, **how)
 
 
 def load_all(folder: Path) -> None:
@@ -470,6 +463,7 @@ class Campaign:
         else:
             shutil.rmtree(run, ignore_errors=True)
             log.unlink()
+            log.with_suffix(".ranks").unlink(missing_ok=True)
         return {"moment": moment, "far": far, "equal": ranks == RANKS, "wrong": wrong,
                 "seconds": time.monotonic() - begun}  # fmt: skip
 

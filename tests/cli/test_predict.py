@@ -33,7 +33,12 @@ def test_train_on_ranks_then_predict_on_others(capfd):
         ("--memory much", "memory 'much' is not a size. Write --memory 2GB, or 500MB."),
         ("--memory 1GB --strategy 2d", "layer by layer, rows are cut by --partition alone."),
     ):
-        assert main(["predict", "r", "--ranks", "1", *words.split(), "--into", words.replace(" ", "")]) == 2
+        assert (
+            main(
+                ["predict", "r", "--ranks", "1", *words.split(), "--into", words.strip("-").replace(" ", "")]
+            )
+            == 2
+        )
         err = capfd.readouterr().err
         assert message in err
         assert err.count("\n") == 1

@@ -16,6 +16,9 @@ _EXAMPLES = """  weft info g.weft
   weft info kronecker:scale=12,degree=16
   weft info runs/mine                    ended, or died in epoch 191 and resumable"""
 
+_LARGE = 1 << 28
+"""Bytes of a store from which on `info` holds nothing of its size, and leaves the values to whoever trains."""
+
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
@@ -38,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     columns = arc_columns(parsed.arc_columns)
     if is_run(run):
         facts = describe_run(run)
-    elif not columns and (found := locate(run, parsed.data)) and found[0].suffix == ".weft":
+    elif not columns and (found := locate(run, parsed.data)) and _is_large_store(found[0]):
         facts = describe_store(open_store(found[0], verify=False))
     else:
         facts = describe(load(parsed.graph, parsed.data, columns))
@@ -49,6 +52,11 @@ def run(arguments: Sequence[str]) -> int:
         for name, value in facts.items():
             print(f"{name:<{width}}  {_readable(value)}")
     return 0
+
+
+def _is_large_store(path: Path) -> bool:
+    """Whether it is described some rows at a time. A smaller one is loaded, and all its values are checked."""
+    return path.suffix == ".weft" and path.is_file() and path.stat().st_size > _LARGE
 
 
 def describe_run(path: Path) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def locate(spec: str | Path, data_dir: str | Path | None = None) -> tuple[Path, 
     """
     text, path = str(spec), Path(spec)
     name, colon, _ = text.partition(":")
-    if text.lower() in GENERATORS or (colon and name.lower() in GENERATORS and not path.exists()):
+    if text.lower() in GENERATORS or (colon and not path.exists() and not _has_format(text)):
         return None
     if path.exists() or _has_format(text) or os.sep in text:
         return path, None
