@@ -17,7 +17,7 @@ _EXAMPLES = """  weft info g.weft
   weft info runs/mine                    ended, or died in epoch 191 and resumable"""
 
 _LARGE = 1 << 28
-"""Bytes of a store from which on `info` holds nothing of its size, and leaves the values to whoever trains."""
+"""Bytes of a store from which on `info` holds nothing of its size; whoever trains looks at the values."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_large_store(path: Path) -> bool:
-    """Whether it is described some rows at a time. A smaller one is loaded, and all its values are checked."""
+    """Whether it is described some rows at a time. A smaller one is loaded, and its values are checked."""
     return path.suffix == ".weft" and path.is_file() and path.stat().st_size > _LARGE
 
 

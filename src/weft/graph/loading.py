@@ -173,8 +173,7 @@ def locate(spec: str | Path, data_dir: str | Path | None = None) -> tuple[Path, 
     (None, None)
     """
     text, path = str(spec), Path(spec)
-    name, colon, _ = text.partition(":")
-    if text.lower() in GENERATORS or (colon and not path.exists() and not _has_format(text)):
+    if text.lower() in GENERATORS or (":" in text and not path.exists() and not _has_format(text)):
         return None
     if path.exists() or _has_format(text) or os.sep in text:
         return path, None
