@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -25,6 +25,8 @@ class Asked:
     def __init__(self) -> None:
         self.number = 0
         """The first signal that came; 0: none yet."""
+        self.at_once = False
+        """One signal too many came while `noting`."""
         self._since = 0.0
 
     @property
@@ -44,6 +46,19 @@ class Asked:
             return time.monotonic() - self._since < TWICE_SECONDS
         self.number, self._since = number, time.monotonic()
         return True
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Signals are noted and nothing else, inside of this. Python gives them to the main thread alone."""
+
+        def note(number: int, frame: Any) -> None:
+            self.at_once = not self.note(number) or self.at_once
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        with _handled_by(note):
+            yield
 
 
 def told(number: int) -> str:
@@ -84,12 +99,21 @@ def listening() -> Iterator[Asked]:
             raise KeyboardInterrupt
         os.kill(os.getpid(), number)
 
-    before = {int(number): signal.getsignal(number) for number in caught()}
-    for number in before:
-        signal.signal(number, hear)
     try:
-        yield asked
+        with _handled_by(hear) as before:
+            yield asked
     finally:
         _heard = None
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, Any], None]) -> Iterator[dict[int, Any]]:
+    """All that we listen to go to `handler`, inside of this; (number → who had it before)."""
+    before = {int(number): signal.getsignal(number) for number in caught()}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield before
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

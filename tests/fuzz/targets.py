@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
+from pyarrow import parquet
 
+from weft.comm.hosts import read_hosts
 from weft.comm.threads import single
 from weft.graph import load, open_store, write_store
 from weft.graph.generators import karate
+from weft.graph.stream import Options, convert
 from weft.graph.writer import PREAMBLE
 from weft.parallel import Blocks, Grid, Rows
 from weft.parallel.assign import read_parts
@@ -220,6 +224,25 @@ def _read_each(*names: str) -> Callable[[str], None]:
     return read
 
 
+def _stream() -> None:
+    _edge_list()
+    _matrix()
+    Path("names.txt").write_text("ann bob 0.5\nbob eve 1\n9223372036854775807 ann 2\n")
+    np.savez("coo.npz", row=np.array([0, 1, 2]), col=np.array([1, 2, 0]), weight=np.ones(3, np.float32))
+    parquet.write_table(pa.table({"source": [0, 1, 5], "target": [1, 2, 0], "weight": [0.5, 1, 2]}), "a.parquet")
+
+
+def _read_stream(path: str) -> None:
+    for name in ("a.tsv", "b.csv.gz", "a.mtx", "names.txt", "coo.npz", "a.parquet") if not path else (path,):
+        convert([name], "out.weft", Options(text_ids=name == "names.txt"))
+        load("out.weft")
+        Path("out.weft").unlink()
+
+
+def _hosts() -> None:
+    Path("hosts").write_text("# two\nnode1 slots=2\nnode2:4\n")
+
+
 def _read_folder(name: str) -> Callable[[str], None]:
     """Files that are read together."""
     return lambda path: load(name) and None
@@ -233,6 +256,8 @@ TARGETS = {
     "planetoid": Target(_planetoid, _read_folder("p")),
     "store": Target(_store, _read_each("g.weft", "rich.weft"), share=2),
     "parts-of-store": Target(_store, _read_parts_of_store, _mend_store, share=1.5),
+    "stream": Target(_stream, _read_stream, share=0.3),
+    "hosts": Target(_hosts, lambda path: read_hosts(Path("hosts")), share=0.5),
     "arrays": Target(_arrays, _read_arrays),
     "config": Target(_toml, _read_toml, share=0.5),
     "run": Target(_ended, _read_run, share=0.4),

@@ -13,6 +13,7 @@ from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph
 from weft.kernels import Stream
+from weft.nn import PTagsLayer
 from weft.parallel import Grid, Operator
 
 from .cases import Shape, directed, numbers, owners, received
@@ -175,3 +176,20 @@ def _single() -> Communicator:
     from weft.comm.threads import single
 
     return single()
+
+
+class Softmaxed(PTagsLayer):
+    def scatter(self, source: Tensor, arc: Tensor | None, target: Tensor | None) -> Tensor:
+        return torch.softmax(source, 1)
+
+
+def test_a_message_that_mixes_columns_is_refused_where_ranks_have_some_of_them():
+    def run(comm: Communicator, shape: Shape) -> Tensor:
+        grid = Grid(*shape)
+        A = Operator.build(directed(N), comm, grid, "none", "dense", owners("even", N, grid), torch.float64)
+        return Softmaxed()(A, A.layout.take(numbers(N, WIDTH)))
+
+    whole = run_ranks(run, 1, "threads", (1, 1, 1))[0]
+    assert torch.allclose(torch.cat(run_ranks(run, 2, "threads", (2, 1, 1))), whole)
+    with pytest.raises(UserError, match=r"scatter makes columns of a message of other columns.* transform"):
+        run_ranks(run, 2, "threads", (1, 1, 2))

@@ -74,7 +74,14 @@ class Task:
 
     def graph(self) -> Graph:
         """The graph, with random features and labels: the file's own where it brings both."""
-        return trainable(self._bare(), self.features, self.classes, self.seed)
+        bare = self._bare()
+        graph = trainable(bare, self.features, self.classes, self.seed)
+        if bare.num_features:
+            return graph
+        # VA multiplies three rows an arc and sums over arcs: rows of length 1/√degree stay within float32.
+        assert graph.features is not None
+        length = math.sqrt(graph.num_features / 3 * max(1.0, graph.num_arcs / graph.num_nodes))
+        return graph.replace(features=graph.features / length)
 
     def _bare(self) -> Graph:
         if self.dataset == "file":

@@ -21,16 +21,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft.comm.child import die_with_parent
 from weft.comm.job import Failure, Outcome
 from weft.errors import UserError, printable
-from weft.signals import Asked, caught
+from weft.signals import Asked
 
 _LINE = re.compile(r"(\S+?)(?::(\d+))?(?:\s+(?:slots|max_slots)\s*=\s*(\d+))*\s*")
 _ANSWER_SECONDS = 10.0
@@ -181,14 +180,13 @@ class _Run:
         self.argv, self.hosts, self.ranks, self.threads = list(argv), hosts, ranks, threads
         self.stall_seconds, self.folder = stall_seconds, scratch / "ranks"
         self._asked = Asked()
-        self._at_once = False
 
     def run(self) -> Outcome:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         file = self.folder / "hosts"
         file.write_text("".join(f"{host.name} slots={host.slots}\n" for host in self.hosts))
-        with self._signals_caught():
+        with self._asked.noting():
             process = subprocess.Popen(
                 self._command(file), env=os.environ | self._environment(), stdin=subprocess.DEVNULL,
                 start_new_session=True, preexec_fn=die_with_parent_softly,
@@ -237,7 +235,7 @@ class _Run:
                 process.send_signal(signal.SIGUSR1)  # mpirun passes it on to the ranks, which save and leave
             if deadline == float("inf") and any(failure for failure in self._told().values()):
                 deadline = time.monotonic() + _END_SECONDS
-            if self._at_once or time.monotonic() > deadline:
+            if self._asked.at_once or time.monotonic() > deadline:
                 process.terminate()
                 try:
                     process.wait(_END_SECONDS)
@@ -265,21 +263,6 @@ class _Run:
         order = {"signal": 1, "peer": 2, "interrupt": 2}
         failures.sort(key=lambda failure: order.get(failure.kind, 0))
         return Outcome(failures[0].status, failures) if failures else Outcome(0)
-
-    @contextlib.contextmanager
-    def _signals_caught(self) -> Iterator[None]:
-        def note(number: int, frame: object) -> None:
-            self._at_once = not self._asked.note(number) or self._at_once
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, note) for number in caught()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def die_with_parent_softly() -> None:

@@ -19,16 +19,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from weft.comm import watchdog
 from weft.comm.child import die_with_parent
-from weft.signals import Asked, caught, told
+from weft.signals import Asked, told
 
 _CHILD = str(Path(__file__).with_name("child.py"))
 _GATHER_SECONDS = 0.3  # after the first failure: time for the cause to arrive where a consequence came first
@@ -137,7 +136,6 @@ class Job:
         self._pipes: dict[int, _Lines] = {}
         self._noise = b""
         self._asked = Asked()
-        self._at_once = False
         self._forwarded = 0.0
         self._said = False
 
@@ -147,7 +145,7 @@ class Job:
         memory = _memory_folder(folder)
         try:
             slots = watchdog.create(folder / "slots", self.ranks)
-            with _listen(folder / "wire") as listener, self._signals_caught():
+            with _listen(folder / "wire") as listener, self._asked.noting():
                 self._selector.register(listener, selectors.EVENT_READ, self._welcome)
                 processes = self._start(folder, memory)
                 try:
@@ -231,7 +229,7 @@ class Job:
                 self._forwarded = now
             self._say_that_it_waits(now)
             ended = frozenset(rank for rank, known in self._known.items() if known.ended)
-            if len(ended) == self.ranks or self._at_once:
+            if len(ended) == self.ranks or self._asked.at_once:
                 return
             if deadline is not None and now > deadline:
                 return
@@ -352,21 +350,6 @@ class Job:
         if not failures:
             return Outcome(0)
         return Outcome(failures[0].status, failures)
-
-    @contextlib.contextmanager
-    def _signals_caught(self) -> Iterator[None]:
-        def note(number: int, frame: object) -> None:
-            self._at_once = not self._asked.note(number) or self._at_once
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, note) for number in caught()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class _Wire:

@@ -129,6 +129,31 @@ class Operands(NamedTuple):
     learned: Sequence[Tensor] = ()
 
 
+def check_columns(fold: Fold, ops: Operands) -> None:
+    """Refuse a message that makes a column of others: tried on two rows, one column of which changes.
+
+    Where the columns of h are cut among ranks, each has some of them, and would make another message.
+    """
+    width = max(2, ops.column.shape[1])
+    source = torch.linspace(0.25, 1.75, 2 * width, dtype=ops.column.dtype, device=ops.column.device)
+    source = source.view(2, width)
+    arc = None
+    if ops.arc is not None:
+        arc = ops.arc if ops.heads is None else ops.arc[:, ops.heads]
+        narrow = arc.dim() > 1 and arc.shape[1] == ops.column.shape[1] < width
+        few = arc.shape[0] < 2 or narrow
+        arc = arc.new_ones(2, *([1] if narrow else arc.shape[1:])) if few else arc[:2]
+    moved = source.clone()
+    moved[:, 0] += 0.5
+    with torch.no_grad():
+        one, two = (fold.message(x, arc, None if ops.row is None else x) for x in (source, moved))
+    if not torch.allclose(one[:, 1:], two[:, 1:], rtol=0, atol=0, equal_nan=True):
+        raise UserError(
+            f"{fold.what} makes columns of a message of other columns of the rows, and on this grid a rank "
+            "has some of them. Do that in transform, or use a grid without a feature axis."
+        )
+
+
 class Made(NamedTuple):
     """One chunk's operands as leaves, and its messages."""
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..kernels import add_bias, linear, linear_pair
 from .adjacency import Adjacency
-from .algebra import arcs, dropout, leaky_relu, outer, rep, softmax, tall
+from .algebra import Sampled, arcs, dropout, leaky_relu, outer, rep, softmax, tall
 from .layer import Layer, add_, bias_of, weight_of
 
 FEATURES = "features"
@@ -27,6 +27,7 @@ class VALayer(Layer):
 
     cut = ("weight",)
     entrywise = scaled = fresh = True
+    kept = "va"
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
         super().__init__()
@@ -34,14 +35,17 @@ class VALayer(Layer):
         self.weight, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
-        H = tall(h)
-
         def attended() -> Tensor:
-            return dropout(A * (H @ H.T), self.drop, self.stream) @ H
+            return dropout(self.scores(A, h), self.drop, self.stream) @ tall(h)
 
         # Nothing is learned in here: of an input that never changes it is made once. Inference keeps nothing.
         once = self.training and (self.stream is None or not self.drop)
-        return linear(A.keep("va", h, attended) if once else attended(), self.weight)
+        return linear(A.keep(self.kept, h, attended) if once else attended(), self.weight)
+
+    def scores(self, A: Adjacency, h: Tensor) -> Sampled:
+        """The sampled matrix that h is multiplied with."""
+        H = tall(h)
+        return A * (H @ H.T)
 
     def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
         return add_(t, self.bias)
@@ -77,10 +81,10 @@ class AGNNLayer(Layer):
         return add_(t, self.bias)
 
 
-class BestaAGNNLayer(Layer):
+class BestaAGNNLayer(VALayer):
     """h' = (A ∘ h hᵀ ⊘ n nᵀ) h W + b, n the rows' lengths: AGNN as Besta et al. have it (SC 2023, Figure 1).
 
-    Cosines are the weights themselves: neither β nor softmax. A row of zeros has cosine 0 with everything.
+    VA over cosines: neither β nor softmax. A row of zeros has cosine 0 with everything.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
@@ -89,27 +93,12 @@ class BestaAGNNLayer(Layer):
     torch.Size([2, 5])
     """
 
-    cut = ("weight",)
     entrywise = scaled = fresh = True
+    kept = "agnn"
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, drop: float = 0.0):
-        super().__init__()
-        self.drop = drop
-        self.weight, self.bias = weight_of(inputs, outputs), bias_of(outputs, bias)
-
-    def partial(self, A: Adjacency, h: Tensor) -> Tensor:
-        H = tall(h)
-
-        def attended() -> Tensor:
-            norms = A.norms(h).clamp(min=1e-12)
-            return dropout(A * (H @ H.T) / outer(norms, norms), self.drop, self.stream) @ H
-
-        # Nothing is learned in here, as in VA.
-        once = self.training and (self.stream is None or not self.drop)
-        return linear(A.keep("agnn", h, attended) if once else attended(), self.weight)
-
-    def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
-        return add_(t, self.bias)
+    def scores(self, A: Adjacency, h: Tensor) -> Sampled:
+        norms = A.norms(h).clamp(min=1e-12)
+        return super().scores(A, h) / outer(norms, norms)
 
 
 class GATLayer(Layer):

@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..kernels.fold import Fold, Folded, Operands, fold_arcs, fold_backward
+from ..kernels.fold import Fold, Folded, Operands, check_columns, fold_arcs, fold_backward
 from ..kernels.function import Function
 from .exchange import add_up, gather_together
 from .propagate import Extremum, Plan, cloned, take_better
@@ -80,6 +80,8 @@ class FoldArcs(Function):
         found: Folded | None = None
         for j, block in plan.row.gather(cut):
             ops = _operands(how, plan, j, block, numbers, whole, weights)
+            if found is None and plan.feature.comm.size > 1 and not block.is_meta:
+                check_columns(fold, ops)
             part = fold_arcs(plan.matrix(j), fold, ops, asked or not plan.alone)
             if part.winner is not None:
                 part = Folded(part.y, plan.named(part.winner, j))

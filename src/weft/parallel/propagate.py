@@ -323,10 +323,17 @@ class Extremum:
     plus: bool = False
     zero: float | None = None
 
+    @property
+    def _last(self) -> bool:
+        """Whether zero beats nothing: then only empty rows give it."""
+        return self.zero == (-torch.inf if self.largest else torch.inf)
+
     def with_zero(self, y: Tensor, winner: Tensor) -> tuple[Tensor, Tensor]:
-        if self.zero is None:
+        """Zero where it is better than the best of a row; nobody is the winner there, and gets no gradient."""
+        if self.zero is None or not winner.shape[1]:
             return y, winner
-        # Nobody is the winner where zero is better: no gradient goes anywhere from there.
+        if self._last:
+            return _fill_rows(y, winner[:, 0] < 0, self.zero), winner
         loses = (winner < 0) | ((y < self.zero) if self.largest else (y > self.zero))
         return y.masked_fill_(loses, self.zero), winner.masked_fill_(loses, -1)
 
@@ -334,10 +341,17 @@ class Extremum:
         """The same where nobody asks who won; counts [rows]: of how many."""
         if self.zero is None:
             return y
-        loses = (counts == 0)[:, None]
-        if self.zero != (-torch.inf if self.largest else torch.inf):
-            loses = loses | ((y < self.zero) if self.largest else (y > self.zero))
+        if self._last:
+            return _fill_rows(y, counts == 0, self.zero)
+        loses = (counts == 0)[:, None] | ((y < self.zero) if self.largest else (y > self.zero))
         return y.masked_fill_(loses, self.zero)
+
+
+def _fill_rows(y: Tensor, rows: Tensor, value: float) -> Tensor:
+    """y with `value` in the rows where [n] `rows` is true; they are few, so the others are not looked at."""
+    if not y.is_meta:
+        y.index_fill_(0, rows.nonzero().ravel(), value)
+    return y
 
 
 def cloned(x: Tensor) -> Tensor:
