@@ -123,8 +123,9 @@ class Sliced:
             None if self.values is None else self.comm.all_gather(self.values, self.sizes, phase="adjacency")
         )
         data = {name: self.comm.all_gather(x, self.sizes, phase="adjacency") for name, x in self.data.items()}
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return CSR(indptr, indices, values, self.shape, data)
+        # torch takes its time with sums of numbers that are not there
+        ends = counts if counts.is_meta else counts.cumsum(0)
+        return CSR(torch.cat([counts.new_zeros(1), ends]), indices, values, self.shape, data)
 
     def dry(self, wrap: Wrap) -> Sliced:
         """The same sizes without numbers, on a line that counts."""
@@ -185,7 +186,8 @@ class Plan:
         labels = self.labels(j)
         if labels is None or not labels.numel():
             return winner
-        labels = labels.to(winner.device)  # dry, nobody knows who won
+        if winner.is_meta:  # dry, nobody knows who won
+            return winner.to(torch.promote_types(winner.dtype, labels.dtype))
         return torch.where(winner < 0, winner, labels[winner.clamp(min=0).long()])
 
     def names_of(self, j: int) -> Tensor:
@@ -330,7 +332,7 @@ class Extremum:
 
     def with_zero(self, y: Tensor, winner: Tensor) -> tuple[Tensor, Tensor]:
         """Zero where it is better than the best of a row; nobody is the winner there, and gets no gradient."""
-        if self.zero is None or not winner.shape[1]:
+        if self.zero is None or not winner.shape[1] or y.is_meta:
             return y, winner
         if self._last:
             return _fill_rows(y, winner[:, 0] < 0, self.zero), winner
@@ -339,7 +341,7 @@ class Extremum:
 
     def without_winners(self, y: Tensor, counts: Tensor) -> Tensor:
         """The same where nobody asks who won; counts [rows]: of how many."""
-        if self.zero is None:
+        if self.zero is None or y.is_meta:
             return y
         if self._last:
             return _fill_rows(y, counts == 0, self.zero)
@@ -349,9 +351,7 @@ class Extremum:
 
 def _fill_rows(y: Tensor, rows: Tensor, value: float) -> Tensor:
     """y with `value` in the rows where [n] `rows` is true; they are few, so the others are not looked at."""
-    if not y.is_meta:
-        y.index_fill_(0, rows.nonzero().ravel(), value)
-    return y
+    return y.index_fill_(0, rows.nonzero().ravel(), value)
 
 
 def cloned(x: Tensor) -> Tensor:
@@ -368,8 +368,10 @@ def take_better(
     own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...], largest: bool
 ) -> None:
     """Where the incoming candidate wins, it replaces the own one; a tie goes to the smaller vertex."""
-    value, winner = own if at is None else (own[0][at], own[1][at])
     candidate, name = incoming
+    if candidate.is_meta:  # torch takes its time with numbers that are not there
+        return
+    value, winner = own if at is None else (own[0][at], own[1][at])
     beats = (candidate > value) if largest else (candidate < value)
     # NaN beats every number, as on one device; it equals nothing, so it is matched by being NaN.
     beats |= candidate.isnan() & ~value.isnan()
