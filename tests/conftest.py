@@ -10,6 +10,7 @@ from pathlib import Path
 # Workers share the cores already, and so do ranks: a second thread in each would spin for its turn. Processes
 # that tests start inherit it; a test of threads asks for its own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("WEFT_CROWDED", "1")
 
 import hypothesis
 import pytest

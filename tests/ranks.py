@@ -2,8 +2,8 @@
 
 A call is a file with a function's address and its arguments; each rank of the call answers with a file.
 Between calls ranks look for the next one: they do not wait in a message. A call on k ranks runs on a
-communicator of the first k; one on more than four has a start of its own. After a call that failed, or came
-to no end, all ranks are ended, and the next call starts others.
+communicator of the first k of four, or of eight. After a call that failed, or came to no end, all ranks are
+ended, and the next call starts others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from weft.comm import Communicator, connect, run_ranks
+from weft.comm import Communicator, connect
 from weft.comm.run import _address, _find
 
-SIZE = 4
+SIZES = (4, 8)
 _LOOK = 0.005
 
 
@@ -32,13 +32,26 @@ class Ranks:
     """`ranks(fn, 3, x)` is `run_ranks(fn, 3, "mpi", x)` on ranks that are there already."""
 
     def __init__(self) -> None:
+        self._groups = {size: _Group(size) for size in SIZES}
+
+    def __call__(self, fn: Callable[..., Any], ranks: int, *args: Any, seconds: float = 240) -> list[Any]:
+        return self._groups[next(size for size in SIZES if size >= ranks)](fn, ranks, *args, seconds=seconds)
+
+    def end(self) -> None:
+        for group in self._groups.values():
+            group.end()
+
+
+class _Group:
+    """So many ranks."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._job: subprocess.Popen[bytes] | None = None
         self._stack = contextlib.ExitStack()
         self._calls = 0
 
     def __call__(self, fn: Callable[..., Any], ranks: int, *args: Any, seconds: float = 240) -> list[Any]:
-        if ranks > SIZE:
-            return run_ranks(fn, ranks, "mpi", *args, stall_seconds=seconds)
         if self._job is None or self._job.poll() is not None:
             self._start()
         number, self._calls = self._calls, self._calls + 1
@@ -71,7 +84,7 @@ class Ranks:
         self._calls = 0
         code = (
             "import sys; from weft.comm.launch import launch; "
-            f"sys.exit(launch([{__file__!r}, {str(self._folder)!r}], {SIZE}, 'mpi', 1, 60))"
+            f"sys.exit(launch([{__file__!r}, {str(self._folder)!r}], {self._size}, 'mpi', 1, 60))"
         )
         log = self._stack.enter_context((self._folder / "log").open("wb"))
         place = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -99,7 +112,7 @@ def _write(path: Path, value: object) -> None:
 
 def _serve(folder: Path, comm: Communicator) -> None:
     """What each rank does."""
-    some = {k: comm.split(0 if comm.rank < k else 1, comm.rank) for k in range(1, SIZE + 1)}
+    some = {k: comm.split(0 if comm.rank < k else 1, comm.rank) for k in range(1, comm.size + 1)}
     number = 0
     while not (folder / "end").exists():
         call = folder / f"call.{number}"

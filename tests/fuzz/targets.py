@@ -229,7 +229,9 @@ def _stream() -> None:
     _matrix()
     Path("names.txt").write_text("ann bob 0.5\nbob eve 1\n9223372036854775807 ann 2\n")
     np.savez("coo.npz", row=np.array([0, 1, 2]), col=np.array([1, 2, 0]), weight=np.ones(3, np.float32))
-    parquet.write_table(pa.table({"source": [0, 1, 5], "target": [1, 2, 0], "weight": [0.5, 1, 2]}), "a.parquet")
+    parquet.write_table(
+        pa.table({"source": [0, 1, 5], "target": [1, 2, 0], "weight": [0.5, 1, 2]}), "a.parquet"
+    )
 
 
 def _read_stream(path: str) -> None:

@@ -81,9 +81,9 @@ def test_real_ranks_equal_serial_on_every_grid(mpi_ranks, ranks):
     assert mpi_ranks(check_all, ranks, cases) == [len(cases)] * ranks
 
 
-def test_eight_real_ranks_equal_serial_on_every_grid():
+def test_eight_real_ranks_equal_serial_on_every_grid(mpi_ranks):
     cases = [case for shape in factorisations(8) for case in brief_cases_of(shape)]
-    assert run_ranks(check_all, 8, "mpi", cases) == [len(cases)] * 8
+    assert mpi_ranks(check_all, 8, cases) == [len(cases)] * 8
 
 
 @pytest.mark.slow

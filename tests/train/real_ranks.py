@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from weft.comm import Communicator, Ledger
 from weft.graph import open_store
@@ -100,16 +102,16 @@ def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict
     return found
 
 
-def batches_over_arcs(comm: Communicator, source: Any) -> list[float]:
-    """For each model that reads arcs, two epochs of batches: the difference to one rank's; words checked.
+def batches_over_arcs(comm: Communicator, source: Any, models: Sequence[str]) -> list[float]:
+    """For each of these models that read arcs, two epochs of batches: the difference to one rank's; words checked.
 
-    Measured by the model's scale, after plain steps: a bias that moves every score of a softmax alike has a gradient of
-    rounding alone, and Adam would make steps of it.
+    Measured by the model's scale, after plain steps: a bias that moves every score of a softmax alike has a
+    gradient of rounding alone, and Adam would make steps of it.
     """
     torch.set_num_threads(1)
     source = open_store(source, verify=False) if isinstance(source, str) else source
     found = []
-    for model in OVER_ARCS:
+    for model in models:
         made = attention(model)
         made.model.layers, made.batch.batch_size, made.batch.fanouts = 2, 29, "4,3"
         made.train.optimizer = "sgd"
@@ -120,7 +122,10 @@ def batches_over_arcs(comm: Communicator, source: Any) -> list[float]:
                 ours.step(epoch)
             alone.step(epoch)
             assert Volume.of(books) == foretold, model
-        pairs = [(p.detach(), q.detach()) for p, q in zip(ours.model.parameters(), alone.model.parameters(), strict=True)]
+        pairs = [
+            (p.detach(), q.detach())
+            for p, q in zip(ours.model.parameters(), alone.model.parameters(), strict=True)
+        ]
         scale = max(float(q.abs().max()) for _, q in pairs)
         found.append(max(float((p - q).abs().max()) for p, q in pairs) / scale)
     return found

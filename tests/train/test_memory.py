@@ -69,7 +69,7 @@ def growth(comm: Communicator, path: str) -> int:
 @pytest.mark.slow
 def test_no_rank_of_eight_holds_the_whole_graph_or_the_whole_h(tmp_path):
     pytest.importorskip("mpi4py", reason="the extra mpi is not installed")
-    graph = er(40_000, 50, seed=1, features=1200, classes=4)
+    graph = er(20_000, 50, seed=1, features=1200, classes=4)
     path = write_store(graph, tmp_path / "g.weft")
     whole = path.stat().st_size
     # Its share of X and of A·X, and two blocks on their way, are half of X; scratch of reading comes on top.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "mpi", "torch")
 STALL_SECONDS = 300.0
+CROWDED = "WEFT_CROWDED"
+"""Set in the environment of ranks that share cores: who waits then sleeps (`weft.comm.mpi.crowded`)."""
 
 
 def launch(
@@ -107,6 +109,7 @@ def _job(
         shared = (
             {"WEFT_MEMORY": str(memory)}
             | _environment(folder, ranks, engine, threads or max(1, cores() // ranks))
+            | ({CROWDED: "1"} if ranks > cores() else {})
             | (environment or {})
         )
         if engine == "mpi":

@@ -8,6 +8,8 @@ tensors go through CPU memory, which any MPI can read: correct, and slower than 
 from __future__ import annotations
 
 import functools
+import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from weft.comm import ledger
 from weft.comm.communicator import Communicator, Work
+from weft.comm.launch import CROWDED
 from weft.comm.ledger import RankState
 from weft.errors import UserError
 
@@ -36,6 +39,8 @@ _TYPES = {
     torch.int64: (MPI.INT64_T, 8),
     torch.uint8: (MPI.UINT8_T, 1),
 }
+_LOOKS, _LEAST_PAUSE, _MOST_PAUSE = 4, 2e-5, 5e-4
+"""Of a rank that waits on a crowded core: looks at once, then seconds between two looks."""
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 _view = MPI.memory.fromaddress
 
@@ -67,6 +72,15 @@ def _parts(x: Tensor, counts: list[int]) -> tuple[Any, ...]:
     return _view(x.data_ptr(), x.numel() * width), counts, None, kind
 
 
+@functools.cache
+def crowded() -> bool:
+    """Whether this rank shares its core with others: then it sleeps while it waits.
+
+    One that only yields takes its turn among those who compute, and they wait for it.
+    """
+    return bool(os.environ.get(CROWDED))
+
+
 class MpiWork:
     """The MPI requests of one operation, and the tensors they use."""
 
@@ -77,7 +91,16 @@ class MpiWork:
         self.keep = keep  # tensors and counts stay alive while MPI reads and writes them
 
     def wait(self) -> None:
-        MPI.Request.Waitall(self.requests)
+        if not crowded():
+            MPI.Request.Waitall(self.requests)
+            return
+        pause = _LEAST_PAUSE
+        for _ in range(_LOOKS):
+            if self.test():
+                return
+        while not self.test():
+            time.sleep(pause)
+            pause = min(2 * pause, _MOST_PAUSE)
 
     def test(self) -> bool:
         return bool(MPI.Request.Testall(self.requests))
@@ -114,6 +137,11 @@ def _staged(written: int) -> Callable[[Callable[..., Work | None]], Callable[...
     def wrap(raw: Callable[..., Work | None]) -> Callable[..., Work | None]:
         @functools.wraps(raw)
         def run(comm: MpiCommunicator, x: Tensor | list[Tensor], *rest: Any) -> Work | None:
+            if rest[-1] and crowded():
+                work = run(comm, x, *rest[:-1], False)
+                assert work is not None
+                work.wait()
+                return None
             if not _elsewhere(x if isinstance(x, Tensor) else (*x, *rest[1])[0]):
                 return raw(comm, x, *rest)
             far = (x, *rest)
