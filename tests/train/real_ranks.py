@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from weft.comm import Communicator, Ledger
 from weft.graph import open_store
@@ -103,7 +102,7 @@ def verify_attention(comm: Communicator, source: Any, ways: list[tuple[str, dict
 
 
 def batches_over_arcs(comm: Communicator, source: Any, models: Sequence[str]) -> list[float]:
-    """For each of these models that read arcs, two epochs of batches: the difference to one rank's; words checked.
+    """For each of these models, two epochs of batches: the difference to one rank's; words checked.
 
     Measured by the model's scale, after plain steps: a bias that moves every score of a softmax alike has a
     gradient of rounding alone, and Adam would make steps of it.

@@ -51,6 +51,8 @@ def linear_pair(h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor) -
 def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """h W + b into a buffer of the pool, without autograd."""
     out = empty(h.shape[0], weight.shape[1], like=h)
+    if out.is_meta:
+        return out
     if bias is None:
         return torch.mm(h.detach(), weight.detach(), out=out)
     return torch.addmm(bias.detach(), h.detach(), weight.detach(), out=out)

@@ -290,6 +290,8 @@ class Work:
         outs, states = out.split(plan.pieces), state.split(plan.pieces)
 
         def absorb(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, ...]) -> None:
+            if own[0].is_meta:  # torch takes its time with numbers that are not there
+                return
             mine = own if at is None else tuple(t[at] for t in own)
             (y, s), (y2, s2) = mine, incoming
             most = torch.maximum(s[:, :heads], s2[:, :heads])

@@ -331,7 +331,7 @@ class Extremum:
         return self.zero == (-torch.inf if self.largest else torch.inf)
 
     def with_zero(self, y: Tensor, winner: Tensor) -> tuple[Tensor, Tensor]:
-        """Zero where it is better than the best of a row: nobody wins there, and no gradient goes anywhere."""
+        """Zero where it is better than the best of a row: nobody wins there, no gradient goes anywhere."""
         if self.zero is None or not winner.shape[1] or y.is_meta:
             return y, winner
         if self._last:
