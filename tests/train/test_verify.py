@@ -107,9 +107,7 @@ def test_attention_and_models_over_arcs_on_real_ranks_are_the_serial_run(mpi_ran
     differences = mpi_ranks(verify_attention, ranks, path, ways)[0]
     assert len(differences) == len(ways)
     assert max(differences) < TOLERANCE["float64"], dict(zip(map(str, ways), differences, strict=True))
-    models = (
-        OVER_ARCS if ranks < 8 else ("transformer", "rgcn")
-    )  # empty batches
+    models = OVER_ARCS if ranks < 8 else ("transformer", "rgcn")  # empty batches
     batches = mpi_ranks(batches_over_arcs, ranks, path, models)[0]
     assert len(batches) == len(models)
     assert max(batches) < TOLERANCE["float64"], batches

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
-import inspect
 import math
-import textwrap
+import threading
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSetting, UserError, unknown, unread
-from ..graph.readers.files import PARSING
 from ..nn import MODELS, Entry, ModelConfig
 from ..nn.registry import option_defaults
 from ..partition.methods import readers as methods_that_read
+from .texts import texts_of
 from .toml import literal, read_settings, write_tables
 
 if TYPE_CHECKING:
@@ -306,20 +303,8 @@ class Field:
             raise UserError(f"{self.path} must be {_WANTED[self.type]}, not {value!r}.") from None
 
 
-def _docs(cls: type) -> dict[str, str]:
-    """The text under each field of a dataclass; none where its source is not at hand."""
-    with PARSING:  # `getsource` parses too, and ranks may be threads
-        try:
-            source = textwrap.dedent(inspect.getsource(cls))
-        except (OSError, TypeError):
-            return {}
-        body = ast.parse(source).body[0].body  # type: ignore[attr-defined]
-    docs = {}
-    for statement, below in pairwise(body):
-        match statement, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
-                docs[name] = str(text)
-    return docs
+_MAKING = threading.RLock()
+"""Ranks may be threads: one makes the fields, and the others wait for them."""
 
 
 def fields() -> dict[str, Field]:
@@ -330,7 +315,8 @@ def fields() -> dict[str, Field]:
     """
     from .tasks import TASKS
 
-    return _fields(tuple(MODELS.items()), tuple(TASKS.items()))
+    with _MAKING:
+        return _fields(tuple(MODELS.items()), tuple(TASKS.items()))
 
 
 @functools.lru_cache(maxsize=4)
@@ -352,7 +338,7 @@ def _fields(models: tuple[tuple[str, Entry], ...], tasks: Tasks) -> dict[str, Fi
 
 
 def _of_section(section: str, part: Any, tasks: Tasks) -> Iterator[Field]:
-    hints, docs = typing.get_type_hints(type(part)), _docs(type(part))
+    hints, docs = typing.get_type_hints(type(part)), texts_of(type(part))
     for f in dataclasses.fields(part):
         if f.name == "own":  # options of single models are fields of their own
             continue
@@ -365,7 +351,7 @@ def _of_models(models: tuple[tuple[str, Entry], ...]) -> Iterator[Field]:
     """The options of single models; of one that several have, the text of the first."""
     done = set()
     for name, entry in models:
-        docs = {} if entry.options is None else _docs(entry.options)
+        docs = {} if entry.options is None else texts_of(entry.options)
         for option, kind in entry.kinds().items():
             if option not in done:
                 done.add(option)
