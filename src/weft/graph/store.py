@@ -19,9 +19,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,31 +30,18 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError, printable
-from weft.graph.arrays import Of, check_array, check_name, key_of, named
+from weft.graph.arrays import check_array, key_of, named
 from weft.graph.checks import ChunkChecks
-from weft.graph.graph import MASKS, NAMED, PAIRS, Graph, check_pairs
+from weft.graph.graph import NAMED, PAIRS, Graph, check_pairs
 from weft.graph.guard import about, check_fits, name_bus_errors
-from weft.graph.rows import index_dtype
-from weft.graph.writer import ALIGN, MAGIC, PREAMBLE, Section, Writer, replacing
+from weft.graph.header import TYPES, read_header, truncated
+from weft.graph.writer import Section, Writer, replacing
 
-VERSION = 2
-_MAX_HEADER = 1 << 20
 _CHUNK = 1 << 24
 _ARCS: tuple[str, ...] = ("indices", "weights")
 _WINDOW = 16 << 20  # bytes of the file that are mapped at a time where scattered rows are read
-_TYPES = (
-    {
-        "indptr": ("<i8",),
-        "indices": ("<i4", "<i8"),
-        "weights": ("<f4", "<f8"),
-        "features": ("<f4", "<f8"),
-        "labels": ("<i8", "|b1"),
-        "ids": ("<i8",),
-    }
-    | dict.fromkeys(MASKS, ("|b1",))
-    | dict.fromkeys(PAIRS, ("<i8",))
-)
-_NAMED_TYPES = ("<f4", "<f8", "|u1", "|i1", "<i2", "<i4", "<i8")
+_SOME_ARCS = 1 << 20  # looked at together where a block is read
+_LONG = 1 << 12  # from so many arcs on a row's part of a block is searched for, not read through
 
 
 def write_store(
@@ -123,6 +109,9 @@ class _Nowhere:
         self._at = place
 
 
+Columns = tuple[int, int] | Tensor | Callable[[np.ndarray], np.ndarray]
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Some rows of a graph, in the order asked for, with what their vertices carry.
@@ -164,7 +153,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        header = _read_header(self.path)
+        header = read_header(self.path)
         self.name = printable(str(header["name"]))
         self.num_classes = int(header["num_classes"])
         self._sections: dict[str, Section] = header["sections"]
@@ -216,7 +205,7 @@ class Store:
                 while left:
                     part = file.read(min(left, _CHUNK))
                     if not part:
-                        raise _truncated(self.path)
+                        raise truncated(self.path)
                     crc, left = zlib.crc32(part, crc), left - len(part)
                 if crc != section.crc32:
                     raise UserError(
@@ -255,16 +244,97 @@ class Store:
         """
         with about(self.path):
             if hi is not None:
-                if not 0 <= lo <= hi <= self.num_nodes:
-                    raise UserError(
-                        f"rows {lo} to {hi} are out of range for {self.num_nodes} vertices. Correct them."
-                    )
-                return self._slice(int(lo), int(hi), only)
-            wanted = torch.as_tensor(lo, dtype=torch.int64, device="cpu").reshape(-1)
-            if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < self.num_nodes:
-                wild = int(wanted.min()) if int(wanted.min()) < 0 else int(wanted.max())
-                raise UserError(f"row {wild} is out of range for {self.num_nodes} vertices. Correct it.")
-            return self._pick(wanted, only)
+                return self._slice(*self._range(lo, hi), only)
+            return self._pick(self._vertices(lo), only)
+
+    def _range(self, lo: int, hi: int) -> tuple[int, int]:
+        if not 0 <= lo <= hi <= self.num_nodes:
+            raise UserError(
+                f"rows {lo} to {hi} are out of range for {self.num_nodes} vertices. Correct them."
+            )
+        return int(lo), int(hi)
+
+    def _vertices(self, which: Any) -> Tensor:
+        wanted = torch.as_tensor(which, dtype=torch.int64, device="cpu").reshape(-1)
+        if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < self.num_nodes:
+            wild = int(wanted.min()) if int(wanted.min()) < 0 else int(wanted.max())
+            raise UserError(f"row {wild} is out of range for {self.num_nodes} vertices. Correct it.")
+        return wanted
+
+    def block(
+        self, rows: tuple[int, int] | Tensor, columns: Columns, only: Collection[str] | None = None
+    ) -> Rows:
+        """The entries of a block: of these rows what stands in these columns, and nothing else.
+
+            rows      (lo, hi), or a list of vertices
+            columns   (lo, hi), a list of vertices, or a function [m] → [m] bool: which of these are wanted
+
+        Rows ascend, so of a long one the ends of lo..hi-1 are searched for and what lies between is read. Some
+        arcs are looked at together, so memory is that of the block; each MB is compared with its checksum as
+        it is read. Arcs carry weights and data (those that `only` names); what vertices carry is `rows`'s.
+
+        >>> import tempfile
+        >>> from weft.graph.generators import karate
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = open_store(write_store(karate(), Path(folder) / "club.weft"))
+        ...     found = store.block((4, 6), (6, 12))
+        >>> found.indptr.tolist(), found.indices.tolist()
+        ([0, 2, 4], [6, 10, 6, 10])
+        """
+        with about(self.path):
+            which = rows if isinstance(rows, Tensor) else torch.arange(*self._range(*rows), device="cpu")
+            wanted = self._vertices(which).numpy()
+            starts, ends = self._take("indptr", wanted), self._take("indptr", wanted + 1)
+            self._check_pointers(starts, ends)
+            lo, hi, keep = self._columns(columns)
+            self._narrow(starts, ends, lo, hi)
+            counts = np.zeros(len(wanted), dtype=np.int64)
+            parts: dict[str, list[np.ndarray]] = {key: [] for key in self._wanted(self._per_arc, only)}
+            for row, places in _pieces(starts, ends):
+                found = self._take("indices", places)
+                inside = (found >= lo) & (found < hi)
+                if keep is not None:
+                    inside[inside] = keep(found[inside])
+                counts[row[0] : row[-1] + 1] += np.bincount(
+                    row[inside] - row[0], minlength=row[-1] + 1 - row[0]
+                )
+                for key, taken in parts.items():
+                    taken.append(found[inside] if key == "indices" else self._take(key, places[inside]))
+            indptr = np.concatenate([[0], np.cumsum(counts)])
+            empty = np.zeros(0, dtype=np.int64)
+            arcs = {key: np.concatenate([self._take(key, empty), *taken]) for key, taken in parts.items()}
+            return self._rows(wanted, indptr, arcs, wanted, [*parts, "indptr"])
+
+    def _columns(self, columns: Columns) -> tuple[int, int, Callable[[np.ndarray], np.ndarray] | None]:
+        """(lo, hi, which of lo..hi-1)."""
+        if isinstance(columns, tuple):
+            return *self._range(*columns), None
+        if not isinstance(columns, Tensor):
+            return 0, self.num_nodes, columns
+        if not columns.numel():
+            return 0, 0, None
+        among = self._vertices(columns).sort().values.numpy()
+
+        def keep(found: np.ndarray) -> np.ndarray:
+            return among[np.searchsorted(among, found)] == found  # none is above the last
+
+        return int(among[0]), int(among[-1]) + 1, keep
+
+    def _narrow(self, starts: np.ndarray, ends: np.ndarray, lo: int, hi: int) -> None:
+        """Of long rows the stretch of columns lo..hi-1, by binary search in the file; in place."""
+        (long,) = np.nonzero(ends - starts >= _LONG)
+        if not len(long) or (lo <= 0 and hi >= self.num_nodes):
+            return
+        for side, bound in ((starts, lo), (ends, hi)):
+            first, last = starts[long], ends[long]
+            while (open_ := first < last).any():
+                middle = (first + last) // 2
+                below = np.zeros(len(long), dtype=bool)
+                below[open_] = self._take("indices", middle[open_]) < bound
+                first = np.where(open_ & below, middle + 1, first)
+                last = np.where(open_ & ~below, middle, last)
+            side[long] = first
+        np.maximum(starts, ends, out=ends)
 
     @property
     def _per_arc(self) -> list[str]:
@@ -321,7 +391,7 @@ class Store:
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         for key, tensor in tensors.items():
             self._check_bool(key, tensor)
-            if key in _TYPES and tensor.is_floating_point() and tensor.numel():
+            if key in TYPES and tensor.is_floating_point() and tensor.numel():
                 ends = torch.stack(torch.aminmax(tensor))
                 if not bool(torch.isfinite(ends).all()):
                     raise UserError(f"{key} hold a number that is not finite. Write the store again.")
@@ -367,7 +437,7 @@ class Store:
             # Mode "c": pages come from the file, a stray write would stay private to this process.
             return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
         except ValueError:  # it was whole when it was opened
-            raise _truncated(self.path) from None
+            raise truncated(self.path) from None
 
     def _take(self, key: str, places: np.ndarray) -> np.ndarray:
         """The entries at these places, through a window that slides over the file.
@@ -378,8 +448,10 @@ class Store:
         section = self._sections[key]
         if self._checks is not None:
             self._checks.look_at(key, places)
+        steps = np.diff(places)
+        stretch = bool((steps == 1).all())
         out = np.empty((len(places), *section.shape[1:]), dtype=section.dtype)
-        ascending = bool((np.diff(places) >= 0).all())
+        ascending = bool((steps >= 0).all())
         order = np.arange(0) if ascending else np.argsort(places, kind="stable")
         sorted_places = places if ascending else places[order]
         span = max(1, _WINDOW // max(1, section.bytes // max(1, section.shape[0])))
@@ -389,10 +461,22 @@ class Store:
             end = int(np.searchsorted(sorted_places, first + span))
             last = min(first + span, section.shape[0])
             window = self._map(key, first, last)
-            out[slice(at, end) if ascending else order[at:end]] = window[sorted_places[at:end] - first]
+            found = window[: end - at] if stretch else window[sorted_places[at:end] - first]
+            out[slice(at, end) if ascending else order[at:end]] = found
             del window
             at = end
         return out
+
+
+def _pieces(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(row, place) of the arcs starts[k]..ends[k]-1 of every row k, at most `_SOME_ARCS` at a time."""
+    before = np.concatenate([[0], np.cumsum(ends - starts)])
+    for first in range(0, int(before[-1]), _SOME_ARCS):
+        number = np.arange(first, min(first + _SOME_ARCS, int(before[-1])))
+        low, high = np.searchsorted(before, [number[0], number[-1]], side="right") - 1
+        inside = np.clip(before[low : high + 2], number[0], number[-1] + 1)
+        row = np.repeat(np.arange(low, high + 1), np.diff(inside))
+        yield row, number - before[row] + starts[row]
 
 
 # Writing
@@ -400,7 +484,7 @@ class Store:
 
 def _write(graph: Graph, file: Any, parts: Sequence[int] | None = None) -> list[Section]:
     writer = Writer(file)
-    tensors = {key: tensor for key in _TYPES if (tensor := getattr(graph, key)) is not None}
+    tensors = {key: tensor for key in TYPES if (tensor := getattr(graph, key)) is not None}
     for of, of_kind in NAMED.items():
         tensors |= {key_of(of, name): x for name, x in getattr(graph, of_kind).items()}
     for key, tensor in tensors.items():
@@ -408,99 +492,9 @@ def _write(graph: Graph, file: Any, parts: Sequence[int] | None = None) -> list[
     return writer.finish(graph.name, graph.num_classes, parts)
 
 
-# Reading the header
-
-
 def _gathered(tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A graph's fields from a file's sections: the named arrays in their two dicts."""
-    fields: dict[str, Any] = {key: x for key, x in tensors.items() if key in _TYPES}
+    fields: dict[str, Any] = {key: x for key, x in tensors.items() if key in TYPES}
     for of, key in NAMED.items():
         fields[key] = {name: tensors[key_of(of, name)] for name in named(tensors, of)}
     return fields
-
-
-def _read_header(path: Path) -> dict[str, Any]:
-    if not path.is_file():  # a pipe would be waited for
-        raise UserError(f"no file {path}. Check the path.")
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = file.read(PREAMBLE.size)
-            if len(start) < PREAMBLE.size or not start.startswith(MAGIC):
-                raise UserError(f"{path} is not a weft store. Make one with: weft convert FILE OUT.weft")
-            _, version, crc, offset, length = PREAMBLE.unpack(start)
-            if version > VERSION:
-                raise UserError(
-                    f"{path} has store version {version}; this weft reads up to {VERSION}. Upgrade weft."
-                )
-            if offset + length > size:
-                raise _truncated(path)
-            if length > _MAX_HEADER:
-                raise UserError(f"{path}: a header of {length} bytes is too long. Write the store again.")
-            file.seek(offset)
-            raw = file.read(length)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}. Check the file.") from None
-    if zlib.crc32(raw) != crc or version < 1:
-        raise UserError(f"{path}: wrong checksum in the header. Write the store again.")
-    try:
-        header = json.loads(raw)
-        sections = [Section(**{**entry, "shape": tuple(entry["shape"])}) for entry in header["sections"]]
-        header["sections"] = {section.name: section for section in sections}
-        _check_sections(header["sections"], int(header["num_classes"]), offset)
-        facts = header.get("checks")
-        header["parts"] = _sizes(header.get("parts"), header["sections"]["indptr"].shape[0] - 1)
-        header["checks"] = None if facts is None else ChunkChecks(path, header["sections"], facts, offset)
-        str(header["name"])
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        raise UserError(f"{path}: the header makes no sense. Write the store again.") from None
-    return header
-
-
-def _sizes(parts: Any, n: int) -> list[int] | None:
-    """The sizes of parts that a header names; ValueError where they are none."""
-    if parts is None:
-        return None
-    if not isinstance(parts, list) or not all(type(x) is int and x >= 0 for x in parts) or sum(parts) != n:
-        raise ValueError("parts")
-    return parts
-
-
-def _check_sections(sections: dict[str, Section], num_classes: int, end: int) -> None:
-    """Names, types and shapes as `write_store` makes them, and nothing outside the file; ValueError else."""
-    n, nnz = sections["indptr"].shape[0] - 1, sections["indices"].shape[0]
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_TYPES, (n,))
-    shapes |= {"indptr": (n + 1,), "indices": (nnz,), "weights": (nnz,)}
-    types = dict(_TYPES)
-    for of, length in zip(NAMED, (nnz, n), strict=True):
-        for name in named(sections, of):
-            key = key_of(of, name)
-            if len(sections[key].shape) not in (1, 2) or not _may_be_named(name, of):
-                raise ValueError("name or shape")
-            types[key], shapes[key] = _NAMED_TYPES, (length, *sections[key].shape[1:])
-    for key, section in sections.items():
-        shape = shapes[key]
-        if key == "features" or (key == "labels" and section.dtype == "|b1"):
-            shape = (n, section.shape[1])
-        if key in PAIRS:
-            shape = (section.shape[0], 2)
-        sizes = (*section.shape, section.offset)
-        if not all(type(size) is int and size >= 0 for size in sizes) or section.shape != shape:
-            raise ValueError("shape")
-        if section.dtype not in types[key] or section.offset % ALIGN or section.offset + section.bytes > end:
-            raise ValueError("type or place")
-    wanted = "<i4" if index_dtype(n) == torch.int32 else "<i8"
-    if n < 0 or num_classes < 0 or sections["indices"].dtype != wanted:
-        raise ValueError("sizes")
-
-
-def _may_be_named(name: str, of: Of) -> bool:
-    try:
-        check_name(name, of)
-    except UserError:
-        return False
-    return True
-
-
-def _truncated(path: Path) -> UserError:
-    return UserError(f"{path} is truncated. Write or copy the store again.")
