@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..deferred import defer_compiler
 from ..errors import UserError, unknown
 from ..nn import Model
 from .config import TrainConfig
@@ -58,6 +59,7 @@ def optimiser(model: Model, config: TrainConfig, own: Sequence[nn.Parameter] = (
 
 
 def _make(groups: list[dict[str, Any]], config: TrainConfig) -> torch.optim.Optimizer:
+    defer_compiler()
     kind, options = _OPTIMISERS[config.optimizer], dict(config.optimizer_options)
     others = {"fused", "foreach", "capturable", "differentiable"}
     # torch's fused step reads weights and gradients as they lie: of another order it is silently wrong.
