@@ -9,7 +9,7 @@ from weft.comm import Communicator, run_ranks
 from weft.errors import UserError
 from weft.graph import load, open_store, write_store
 from weft.minibatch import parse_bytes, plan_copies
-from weft.minibatch.topology import Reads, Topology, index_bytes, part_bytes
+from weft.minibatch.topology import Reads, Topology, part_bytes
 from weft.parallel import Blocks, Grid
 
 
@@ -40,13 +40,6 @@ def test_without_a_budget_arcs_are_copied_where_they_fit_and_features_never():
     assert plan_copies(None, 4, 10, 99, True, spare=40).features == 1
 
 
-def test_the_index_of_some_parts_counts_and_that_of_all_is_not_needed():
-    assert plan_copies(29, 10, 5, 5, False, index=10).arcs == 2  # 2 · 5 + 10 + 5
-    assert plan_copies(25, 4, 5, 5, False, index=10).arcs == 4  # 4 · 5 + 5: all are cheaper than three
-    with pytest.raises(UserError, match="Use --memory-budget 20, or more ranks"):
-        plan_copies(19, 4, 5, 5, False, index=10)
-
-
 def held(comm: Communicator, source: object, reads: Reads, parts: int | None) -> tuple[int, int]:
     """(what a rank holds, what was counted beforehand)."""
     graph = open_store(source, verify=False) if isinstance(source, str) else source
@@ -54,7 +47,6 @@ def held(comm: Communicator, source: object, reads: Reads, parts: int | None) ->
     mine = None if parts is None else [(comm.rank + k) % comm.size for k in range(parts)]
     rows = [blocks.order[slice(*blocks.own(p))] for p in mine or range(comm.size)]
     counted = sum(part_bytes(graph, r, reads, torch.float32) for r in rows)
-    counted += 0 if parts is None else index_bytes(graph)
     return Topology.read(graph, reads, comm, blocks, mine).bytes, counted
 
 

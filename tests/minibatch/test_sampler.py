@@ -13,8 +13,8 @@ from weft.errors import UserError
 from weft.graph import Graph, normalise
 from weft.minibatch import Block, Reads, Sampler, Topology, parse_fanouts, sampled_arcs
 from weft.minibatch.cache import held_parts
-from weft.minibatch.topology import part_bytes
-from weft.parallel import Blocks, ByBlocks, Grid, Volume, counted
+from weft.minibatch.topology import RowsOf, part_bytes
+from weft.parallel import Blocks, ByBlocks, Cyclic, Grid, Volume, counted
 from weft.partition import PartitionOptions, partition_graph
 
 N = 61
@@ -178,7 +178,7 @@ def test_wrong_fanouts_are_refused_in_one_line(text):
 
 def test_a_share_without_owners_is_refused():
     topology = Topology.read(directed(), EVERY["mean"])
-    share = Topology(**{**vars(topology), "row_of": torch.arange(N)})
+    share = Topology(**{**vars(topology), "row_of": RowsOf(Cyclic(N, 1), [0], [N])})
     with pytest.raises(ValueError, match="needs the owners of the rest"):
         Sampler(share, [2], 0)
 

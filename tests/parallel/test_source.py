@@ -8,7 +8,8 @@ from torch import Tensor
 
 from weft.comm import Communicator, run_ranks
 from weft.graph import Graph, Store, normalise, open_store, sbm, write_store
-from weft.parallel import Blocks, Grid, Operator
+from weft.parallel import Blocks, ByBlocks, Grid, Operator
+from weft.parallel.cutting import reads_of
 from weft.parallel.source import read_arcs, read_normalised, read_vertices
 
 from .cases import directed
@@ -57,7 +58,7 @@ def test_normalised_rows_are_those_of_the_normalised_graph(tmp_path, kind, weigh
     def work(comm: Communicator) -> int:
         begin, end = blocks.own(comm.rank)
         mine = blocks.order[begin:end]
-        arcs = read_normalised(source, mine, how, comm, (0, end - begin), blocks.sizes, blocks.place_of)
+        arcs = read_normalised(source, mine, how, comm, (0, end - begin), ByBlocks(blocks))
         pairs = list(zip(mine[arcs.row].tolist(), arcs.vertex.tolist(), strict=True))
         here = torch.isin(whole.rows, mine)
         want = dict(
@@ -104,20 +105,26 @@ def test_vertices_bring_their_own_features_labels_and_masks(tmp_path, kind):
     assert read_vertices(bare, some, "features") is None
 
 
-def test_a_rank_asks_a_store_for_the_rows_of_its_slab_alone(tmp_path, monkeypatch):
+@pytest.mark.parametrize("grid", [Grid(6), Grid(3, 2, 1)])
+def test_a_rank_asks_a_store_for_the_rows_of_its_slab_alone(tmp_path, grid):
+    """With an inner axis, for its columns of them alone; of its own rows it then needs the sums."""
     graph = sbm(nodes=61, classes=3, degree=4, features=5, seed=1)
     store = open_store(write_store(graph, tmp_path / "g.weft"), verify=False)
-    honest = Store.rows
-    grid = Grid(3, 2, 1)
     blocks = Blocks.even(61, grid, seed=4)
 
-    def work(comm: Communicator) -> list[list[int]]:
-        asked: list[list[int]] = []
+    def work(comm: Communicator) -> list[tuple[str, list[int]]]:
+        asked: list[tuple[str, list[int]]] = []
 
         class Watched(Store):
             def rows(self, vertices: Tensor, **options: object):
-                asked.append(sorted(vertices.tolist()))
-                return honest(self, vertices, **options)
+                asked.append(("rows", sorted(vertices.tolist())))
+                return Store.rows(self, vertices, **options)
+
+            def block(self, vertices: Tensor, *options: object):
+                found = Store.block(self, vertices, *options)
+                asked.append(("block", sorted(vertices.tolist())))
+                asked.append(("columns", sorted(set(found.indices.tolist()))))
+                return found
 
         watched = object.__new__(Watched)
         watched.__dict__.update(store.__dict__)
@@ -126,6 +133,43 @@ def test_a_rank_asks_a_store_for_the_rows_of_its_slab_alone(tmp_path, monkeypatc
         return asked
 
     for rank, asked in enumerate(run_ranks(work, 6, "threads")):
-        slab = blocks.order[slice(*blocks.slab(grid.place(rank)[0]))].sort().values.tolist()
+        i, k, _ = grid.place(rank)
+        slab = blocks.order[slice(*blocks.slab(i))].sort().values.tolist()
         own = blocks.order[slice(*blocks.own(rank))].tolist()
-        assert asked == [slab, own]
+        if grid.inner == 1:
+            assert asked == [("rows", slab), ("rows", own)]
+            continue
+        mine = {v for j in range(grid.row) for v in blocks.order[slice(*blocks.union(j, k))].tolist()}
+        assert [asked[0], *asked[2:]] == [("block", slab), ("rows", own), ("rows", own)]
+        assert asked[1][0] == "columns"
+        assert set(asked[1][1]) <= mine
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("how", ["gcn", "mean", "none", "loops"])
+@pytest.mark.parametrize("many", [2, 20])
+def test_some_columns_of_normalised_rows_are_those_of_all(tmp_path, kind, weighted, how, many):
+    """Also where the graph has more arcs than ranks times vertices, and n numbers travel instead of some."""
+    n, grid = 17, Grid(2, 2)
+    graph = directed(n, weighted, degree=many)
+    source = source_of(graph, kind, tmp_path)
+    blocks = Blocks.even(n, grid, seed=3)
+
+    def work(comm: Communicator) -> None:
+        slab, own = blocks.slab(grid.place(comm.rank)[0]), blocks.own(comm.rank)
+        vertices = blocks.span(*slab)
+        place = (own[0] - slab[0], own[1] - slab[0])
+        whole = read_normalised(source, vertices, how, comm, place, ByBlocks(blocks))
+        keep = reads_of(blocks, comm.rank)
+        assert keep is not None
+        some = read_normalised(source, vertices, how, comm, place, ByBlocks(blocks), keep=keep)
+        want = whole.pick(keep(whole.vertex))
+        assert 0 < want.row.numel() < whole.row.numel()
+        assert torch.equal(some.row, want.row)
+        assert torch.equal(some.vertex, want.vertex)
+        assert (some.value is None) == (want.value is None)
+        if some.value is not None:
+            assert torch.equal(some.value, want.value)
+
+    run_ranks(work, 4, "threads")

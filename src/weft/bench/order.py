@@ -53,7 +53,7 @@ def _own_blocks(matrix: Graph, blocks: Blocks) -> list[CSR]:
     inside = owner[rows] == owner[columns]
     row, column = place[rows[inside]], place[columns[inside]]
     values = matrix.weights[inside].float() if matrix.weights is not None else None
-    n = blocks.order.numel()
+    n = blocks.count
     sort = torch.argsort(row * n + column)
     row, column = row[sort], column[sort]
     values = None if values is None else values[sort]

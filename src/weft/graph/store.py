@@ -247,7 +247,7 @@ class Store:
                 return self._slice(*self._range(lo, hi), only)
             return self._pick(self._vertices(lo), only)
 
-    def _range(self, lo: int, hi: int) -> tuple[int, int]:
+    def _range(self, lo: Any, hi: int) -> tuple[int, int]:
         if not 0 <= lo <= hi <= self.num_nodes:
             raise UserError(
                 f"rows {lo} to {hi} are out of range for {self.num_nodes} vertices. Correct them."
@@ -269,9 +269,10 @@ class Store:
             rows      (lo, hi), or a list of vertices
             columns   (lo, hi), a list of vertices, or a function [m] → [m] bool: which of these are wanted
 
-        Rows ascend, so of a long one the ends of lo..hi-1 are searched for and what lies between is read. Some
-        arcs are looked at together, so memory is that of the block; each MB is compared with its checksum as
-        it is read. Arcs carry weights and data (those that `only` names); what vertices carry is `rows`'s.
+        Rows ascend, so of a long one the ends of lo..hi-1 are searched for and what lies between is read.
+        Some arcs are looked at together, so memory is that of the block; each MB is compared with its
+        checksum as it is read. Arcs carry weights and data, of which `only` may name some; what vertices
+        carry is left to `rows`.
 
         >>> import tempfile
         >>> from weft.graph.generators import karate

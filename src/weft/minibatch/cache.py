@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..parallel import Owners
+from .topology import RowsOf
 
 _UNITS = {"": 1, "B": 1, "K": 1e3, "KB": 1e3, "M": 1e6, "MB": 1e6, "G": 1e9, "GB": 1e9, "T": 1e12, "TB": 1e12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
@@ -64,12 +65,11 @@ def _sizes(bytes_: int) -> str:
 
 def plan_copies(
     budget: int | None, ranks: int, arcs_part: int, features_part: int, whole_groups: bool, spare: int = 0,
-    index: int = 0, fixed: bool = True,
+    fixed: bool = True,
 ) -> Copies:  # fmt: skip
     """How many parts a rank can hold within `budget` bytes; None: all arcs where they fit in `spare`.
 
         arcs_part, features_part   bytes of the largest part
-        index                      bytes to find the arcs of some parts; with all of them nothing is needed
         whole_groups               push-pull: copies of the features must divide the ranks
         fixed                      whether features never change; else nobody holds copies of them
 
@@ -78,26 +78,21 @@ def plan_copies(
     >>> plan_copies(50, ranks=4, arcs_part=10, features_part=20, whole_groups=True)
     Copies(arcs=3, features=1, arcs_bytes=30, features_bytes=20)
     """
-
-    def held(parts: int) -> int:
-        return parts * arcs_part + (index if parts < ranks else 0)
-
     if budget is None:
-        arcs = ranks if held(ranks) <= spare else 1
-        return Copies(arcs, 1, held(arcs), features_part)
-    fitting = [parts for parts in range(1, ranks + 1) if held(parts) + features_part <= budget]
+        arcs = ranks if ranks * arcs_part <= spare else 1
+        return Copies(arcs, 1, arcs * arcs_part, features_part)
+    fitting = [parts for parts in range(1, ranks + 1) if parts * arcs_part + features_part <= budget]
     if not fitting:
-        one = min(held(1), held(ranks))
         raise UserError(
             f"a memory budget of {_sizes(budget)} is too small for one copy: a rank needs "
-            f"{_sizes(one)} for arcs and {_sizes(features_part)} for features on {ranks}. "
-            f"Use --memory-budget {one + features_part}, or more ranks."
+            f"{_sizes(arcs_part)} for arcs and {_sizes(features_part)} for features on {ranks}. "
+            f"Use --memory-budget {arcs_part + features_part}, or more ranks."
         )
     arcs = fitting[-1]
-    features = min(ranks, (budget - held(arcs)) // max(features_part, 1)) if fixed else 1
+    features = min(ranks, (budget - arcs * arcs_part) // max(features_part, 1)) if fixed else 1
     if whole_groups:
         features = max(c for c in range(1, features + 1) if ranks % c == 0)
-    return Copies(arcs, features, held(arcs), features * features_part)
+    return Copies(arcs, features, arcs * arcs_part, features * features_part)
 
 
 def held_parts(rank: int, ranks: int, copies: int) -> list[int]:
@@ -113,18 +108,18 @@ class AtHand:
     """Owners as a rank sees them that holds copies: what it has is its own.
 
     >>> from weft.parallel import Cyclic
-    >>> row_of = torch.tensor([0, 2, 1, -1])
-    >>> owner, place = AtHand(Cyclic(4, 2), 0, row_of).find(torch.tensor([1, 3]))
+    >>> row_of = RowsOf(Cyclic(6, 3), [0, 1], [2, 2, 2])
+    >>> owner, place = AtHand(Cyclic(6, 3), 0, row_of).find(torch.tensor([4, 5]))
     >>> owner.tolist(), place.tolist()
-    ([0, 1], [2, 1])
+    ([0, 2], [3, 1])
     """
 
-    def __init__(self, owners: Owners, rank: int, row_of: Tensor):
+    def __init__(self, owners: Owners, rank: int, row_of: RowsOf):
         self.owners, self.rank, self.row_of = owners, rank, row_of
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         owner, place = self.owners.find(ids)
-        here = self.row_of[ids].long()
+        here = self.row_of.at(owner, place)
         at_hand = here >= 0
         return torch.where(at_hand, self.rank, owner), torch.where(at_hand, here, place)
 

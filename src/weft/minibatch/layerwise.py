@@ -119,7 +119,7 @@ class Pages:
     def _reads(self) -> Tensor:
         """[n_own]: a bound of the rows that each own vertex reads, itself among them."""
         topology, n = self.sampler.topology, self.sampler.topology.num_nodes
-        mine = self.own if topology.row_of is None else topology.row_of[self.own].long()
+        mine = self.own if topology.row_of is None else topology.row_of.find(self.own)
         near = (topology.indptr[mine + 1] - topology.indptr[mine] + 1).double()
         if len(self.sampler.fanouts) == 1:
             return near

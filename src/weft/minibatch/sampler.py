@@ -237,9 +237,10 @@ class Sampler:
         comm, owners, m = self.comm, self.owners, frontier.numel()
         assert comm is not None
         assert owners is not None
-        owner, _ = owners.find(frontier.long())
-        assert self.topology.row_of is not None
-        at_hand = self.topology.row_of[frontier.long()] >= 0
+        owner, place = owners.find(frontier.long())
+        row_of = self.topology.row_of
+        assert row_of is not None
+        at_hand = row_of.at(owner, place) >= 0
         owner = torch.where(at_hand, comm.rank, owner)  # a copy here saves the journey
         by_owner = CSR(torch.arange(m + 1, device=owner.device), owner, None, (m, comm.size)).T
         order, need = by_owner.indices, by_owner.counts.tolist()
@@ -247,7 +248,7 @@ class Sampler:
         give = comm.all_to_all(by_owner.counts.to(frontier.dtype), one, one, phase="frontier").tolist()
         asked = comm.all_to_all(frontier[order], need, give, phase="frontier")
 
-        picked, (values, data) = self._pick(self.topology.row_of[asked.long()], asked, fanout, key)
+        picked, (values, data) = self._pick(row_of.find(asked).to(asked.dtype), asked, fanout, key)
 
         counts = picked.indptr.diff()
         told = comm.all_to_all(counts.to(frontier.dtype), give, need, phase="sample").long()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +15,7 @@ from ..graph import Store
 from ..memory import empty
 from ..nn import Model
 from ..nn.layer import data_of
-from ..parallel import Blocks
+from ..parallel import Blocks, ByBlocks, Cyclic, Owners
 from ..parallel.source import Source, count_arcs_of, data_bytes, loop_data, read_arcs, read_normalised
 
 
@@ -56,12 +57,38 @@ def reads_of(model: Model) -> Reads:
     return Reads(how, how in ("gcn", "loops"), scaled, values, data_of(model.layers))
 
 
+class RowsOf:
+    """The row of each vertex where a rank holds some parts, one after the other: found through the owners.
+
+    >>> from weft.parallel import Cyclic
+    >>> RowsOf(Cyclic(7, 3), [2, 0], [3, 2, 2]).find(torch.tensor([0, 1, 5])).tolist()   # 2, 5, then 0, 3, 6
+    [2, -1, 1]
+    """
+
+    def __init__(self, owners: Owners, parts: Sequence[int], sizes: Sequence[int]):
+        self.owners = owners
+        self._begin = torch.full((len(sizes),), -1, device="cpu")
+        held = 0
+        for part in parts:
+            self._begin[part] = held
+            held += sizes[part]
+
+    def find(self, ids: Tensor) -> Tensor:
+        """[m] → [m] int64, −1 where the vertex is not at hand."""
+        return self.at(*self.owners.find(ids.long()))
+
+    def at(self, owner: Tensor, place: Tensor) -> Tensor:
+        """The same for vertices whose owners were found."""
+        begin = self._begin[owner]
+        return torch.where(begin < 0, -1, begin + place)
+
+
 @dataclass(frozen=True, eq=False)
 class Topology:
     """Rows of in-neighbours that are at hand, by vertex number in the graph.
 
         indptr   [rows + 1]   indices [arcs]   values [arcs] or None   loops [rows] or None: values of loops
-        row_of   [n] int: the row of each vertex, -1 where it is not at hand; None: row v is vertex v
+        row_of   which row is that of a vertex; None: row v is vertex v
         data     name → [arcs, …]   loop_data  name → [rows, …]: what arcs carry, and loops
 
     Replicated, a rank samples alone. Else it asks the owners (`weft.minibatch.Sampler`).
@@ -72,7 +99,7 @@ class Topology:
     indices: Tensor
     values: Tensor | None
     loops: Tensor | None
-    row_of: Tensor | None
+    row_of: RowsOf | None
     num_nodes: int
     dtype: torch.dtype
     data: dict[str, Tensor] = field(default_factory=dict)
@@ -84,7 +111,7 @@ class Topology:
 
     @property
     def bytes(self) -> int:
-        held = [self.indptr, self.indices, self.values, self.loops, self.row_of]
+        held = [self.indptr, self.indices, self.values, self.loops]
         held += [*self.data.values(), *self.loop_data.values()]
         return sum(t.numel() * t.element_size() for t in held if t is not None)
 
@@ -109,13 +136,13 @@ class Topology:
         unweighted = reads.how == "none" or (reads.how == "mean" and not reads.loops)
         plain = reads.how == "loops" or (unweighted and not _weighted(source))
         if parts is None or blocks is None or comm is None:
-            vertices, row_of = torch.arange(n, device="cpu"), None
-            around = (single(), (0, n), [n], vertices)
+            vertices = torch.arange(n, device="cpu")
+            row_of: RowsOf | None = None
+            around: tuple[Communicator, tuple[int, int], Owners] = single(), (0, n), Cyclic(n, 1)
         else:
-            vertices = torch.cat([blocks.order[slice(*blocks.own(part))] for part in parts])
-            row_of = torch.full((n,), -1, dtype=torch.int32, device="cpu")
-            row_of[vertices] = torch.arange(vertices.numel(), dtype=torch.int32, device="cpu")
-            around = (comm, (0, blocks.sizes[comm.rank]), blocks.sizes, blocks.place_of)
+            vertices = torch.cat([blocks.span(*blocks.own(part)) for part in parts])
+            row_of = RowsOf(ByBlocks(blocks), parts, blocks.sizes)
+            around = comm, (0, blocks.sizes[comm.rank]), ByBlocks(blocks)
         normalised = reads.values and not plain
         if normalised:
             arcs = read_normalised(source, vertices, reads.how, *around, reads.data, dtype)
@@ -154,7 +181,7 @@ def _settled(x: Tensor) -> Tensor:
 
 
 def part_bytes(source: Source, vertices: Tensor, reads: Reads, dtype: torch.dtype) -> int:
-    """What a topology of these rows takes, from their degrees alone; `index_bytes` come on top.
+    """What a topology of these rows takes, from their degrees alone.
 
     >>> from weft.graph import karate
     >>> part_bytes(karate(), torch.arange(34), Reads("mean"), torch.float32)  # 35 pointers, 156 arcs
@@ -165,11 +192,6 @@ def part_bytes(source: Source, vertices: Tensor, reads: Reads, dtype: torch.dtyp
     value += data_bytes(source, reads.data, dtype)
     arcs, rows = count_arcs_of(source, vertices), vertices.numel()
     return 8 * (rows + 1) + arcs * (index + value) + (rows * value if reads.loops else 0)
-
-
-def index_bytes(source: Source) -> int:
-    """What a rank takes to find rows among some parts: `row_of`. With all parts it needs none."""
-    return 4 * source.num_nodes
 
 
 def _weighted(source: Source) -> bool:

@@ -14,9 +14,12 @@ from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.readers.files import map_array
+from ..graph.rows import index_dtype
 from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
+from ..partition.methods import pick
 from .blocks import Blocks
 from .grid import Grid
+from .numbering import InOrder, Listed
 
 
 class Assignment(Protocol):
@@ -55,11 +58,14 @@ def assign(source: Graph | Store, grid: Grid, options: Assignment, seed: int, co
     mistake = comm.all_gather_json(mistake)[0]
     if mistake:
         raise UserError(mistake)
-    told = torch.empty(n + grid.size, dtype=torch.int64, device="cpu")
+    told, sizes = (
+        torch.empty(n, dtype=index_dtype(n), device="cpu"),
+        torch.zeros(grid.size, device="cpu").long(),
+    )
     if blocks is not None:
-        told = torch.cat([blocks.order, torch.tensor(blocks.sizes, device="cpu")])
-    told = comm.broadcast(told, 0, phase="plan")
-    return Blocks(grid, told[:n].clone(), told[n:].tolist())
+        told, sizes = blocks.order.to(told.dtype), torch.tensor(blocks.sizes, device="cpu")
+    sizes = comm.broadcast(sizes, 0, phase="plan")
+    return Blocks(grid, Listed(comm.broadcast(told, 0, phase="plan")), sizes.tolist())
 
 
 def check_assignment(n: int, grid: Grid, options: Assignment) -> None:
@@ -103,13 +109,17 @@ def _without_arcs(source: Graph | Store, grid: Grid, partition: str, seed: int) 
         return Blocks.of_parts(read_parts(partition, n), grid)
     sizes = source.parts if isinstance(source, Store) else None
     if partition == "block" and sizes is not None and len(sizes) == grid.size:
-        return Blocks(grid, torch.arange(n, device="cpu"), sizes)  # the store lies part by part
+        return Blocks(grid, InOrder(n), sizes)  # the store lies part by part
     return Blocks.even(n, grid, seed if partition == "random" and grid.size > 1 else None)
 
 
 def _make(source: Graph | Store, grid: Grid, options: Assignment, seed: int) -> Blocks:
-    graph = bare(source)
     asked = _options(options, seed)
+    by_rows = options.partition == "stream"
+    by_rows |= options.partition == "auto" and pick(source, grid.size) == "stream"
+    if by_rows and options.order == "none":  # no arcs are loaded
+        return Blocks.of_parts(partition_for_grid(source, grid.shape, "stream", asked), grid)
+    graph = bare(source)
     if options.partition in ("block", "random") or options.partition.endswith(".npy"):
         blocks = _without_arcs(source, grid, options.partition, seed)
     else:

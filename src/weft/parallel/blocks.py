@@ -1,7 +1,7 @@
 """Who owns which vertices and columns.
 
 Vertices are renumbered so that those of one rank are neighbours, rank by rank: then slab I_i, and
-U(i,k) = ∪_f V(i,k,f), are ranges. `order[p]` is the vertex at place p.
+U(i,k) = ∪_f V(i,k,f), are ranges of places. Which vertex stands where is a `Numbering`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from .grid import Grid
+from .numbering import Dealt, InOrder, Listed, Numbering
 
 
 def even_sizes(count: int, parts: int) -> list[int]:
@@ -29,7 +30,7 @@ def even_sizes(count: int, parts: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """n vertices on a grid: rank p owns `order[offsets[p]:offsets[p + 1]]`.
+    """n vertices on a grid: rank p owns those at the places offsets[p] … offsets[p + 1] − 1.
 
     >>> blocks = Blocks.even(7, Grid(2, 1, 2))
     >>> blocks.sizes, blocks.slab(0), blocks.union(1, 0)
@@ -37,20 +38,16 @@ class Blocks:
     """
 
     grid: Grid
-    order: Tensor
-    """[n] int64: the vertex at each place."""
+    numbering: Numbering
     sizes: list[int]
     """Vertices of each rank."""
 
     @classmethod
     def even(cls, n: int, grid: Grid, seed: int | None = None) -> Blocks:
-        """Even blocks of the vertices in order, or permuted at random where a seed is given."""
-        sizes = even_sizes(n, grid.size)
-        if seed is None:
-            return cls(grid, torch.arange(n, device="cpu"), sizes)
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")
-        # Within a rank ascending: reads of a store and of H then go forward.
-        return cls(grid, torch.cat([part.sort().values for part in order.split(sizes)]), sizes)
+        """Even blocks of the vertices in order, or dealt out at random where a seed is given."""
+        numbering = InOrder(n) if seed is None else Dealt(n, grid.size, seed)
+        # Either way ascending within a rank: reads of a store and of H then go forward.
+        return cls(grid, numbering, even_sizes(n, grid.size))
 
     @classmethod
     def of_parts(cls, parts: Tensor, grid: Grid, key: Tensor | None = None) -> Blocks:
@@ -74,7 +71,22 @@ class Blocks:
             if key is None
             else torch.argsort(key, stable=True)
         )
-        return cls(grid, first[torch.argsort(parts[first], stable=True)], sizes)
+        return cls(grid, Listed(first[torch.argsort(parts[first], stable=True)]), sizes)
+
+    @property
+    def count(self) -> int:
+        """n."""
+        return self.numbering.count
+
+    def places(self, vertices: Tensor) -> Tensor:
+        """Where these vertices stand. [m] → [m] int64."""
+        return self.numbering.places(vertices)
+
+    def span(self, begin: int, end: int) -> Tensor:
+        """The vertices at the places begin … end − 1, [end − begin] int64."""
+        if isinstance(self.numbering, Listed):
+            return self.numbering.order[begin:end].long()
+        return self.numbering.vertices(torch.arange(begin, end, device="cpu"))
 
     @cached_property
     def offsets(self) -> list[int]:
@@ -102,20 +114,30 @@ class Blocks:
         """Sizes of the blocks C_f of `width` columns; some are empty where width < feature ranks."""
         return even_sizes(width, self.grid.feature)
 
+    def scatter(self, x: Tensor, out: Tensor) -> None:
+        """Rows by place into rows by vertex, a rank's at a time. [n, ...] → [n, ...]"""
+        for begin, end in map(self.own, range(self.grid.size)):
+            out[self.span(begin, end).to(out.device)] = x[begin:end]
+
+    # What follows takes n numbers: for those who look at the whole graph.
+
+    @property
+    def order(self) -> Tensor:
+        """[n] int64: the vertex at each place."""
+        return self.span(0, self.count)
+
+    @property
+    def place_of(self) -> Tensor:
+        """[n] int64: where each vertex stands; the inverse of `order`."""
+        return self.places(torch.arange(self.count, device="cpu"))
+
     @property
     def parts(self) -> Tensor:
         """[n] int64: the rank that owns each vertex; the inverse of `of_parts`."""
-        owner = torch.empty_like(self.order)
-        ranks = torch.arange(self.grid.size, device="cpu")
-        owner[self.order] = torch.repeat_interleave(ranks, torch.tensor(self.sizes, device="cpu"))
+        owner = torch.empty(self.count, dtype=torch.int64, device="cpu")
+        for rank in range(self.grid.size):
+            owner[self.span(*self.own(rank))] = rank
         return owner
-
-    @cached_property
-    def place_of(self) -> Tensor:
-        """[n] int64: where each vertex stands; the inverse of `order`."""
-        place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(self.order.numel(), device=self.order.device)
-        return place
 
 
 def starts(sizes: Sequence[int]) -> list[int]:

@@ -2,15 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 import torch
 from torch import Tensor
 
 from ..comm import Communicator
+from ..graph.rows import index_dtype
 from ..kernels import CSR
 from .blocks import Blocks
 from .exchange import Exchange
 from .propagate import FeatureLine, Plan, Sliced
-from .source import Arcs
+from .source import Arcs, Keep
+
+
+class Names(Sequence[Tensor]):
+    """The vertices that A_j's columns stand for, slab by slab: made when asked for.
+
+    All columns of all slabs are n names, which nobody keeps; `some[j]` are those of a slab of which some are
+    read.
+    """
+
+    def __init__(self, blocks: Blocks, unions: list[tuple[int, int]], index: torch.dtype):
+        self._blocks, self._unions, self._index = blocks, unions, index
+        self.some: dict[int, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self._unions)
+
+    @overload
+    def __getitem__(self, j: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, j: slice) -> list[Tensor]: ...
+    def __getitem__(self, j: int | slice) -> Tensor | list[Tensor]:
+        if isinstance(j, slice):
+            return [self[k] for k in range(*j.indices(len(self)))]
+        if not -len(self) <= j < len(self):
+            raise IndexError(j)
+        found = self.some.get(j % len(self))
+        return self._blocks.span(*self._unions[j]).to(self._index) if found is None else found
+
+
+def reads_of(blocks: Blocks, rank: int) -> Keep | None:
+    """Vertices → which of them this rank's arcs come from, K_k; None where these are all."""
+    grid = blocks.grid
+    if grid.inner == 1:
+        return None
+    _, k, _ = grid.place(rank)
+    unions = [blocks.union(j, k) for j in range(grid.row)]
+
+    def keep(vertices: Tensor) -> Tensor:
+        place = blocks.places(vertices)
+        inside = torch.zeros_like(place, dtype=torch.bool)
+        for begin, end in unions:
+            inside |= (place >= begin) & (place < end)
+        return inside
+
+    return keep
 
 
 def cut_into_plan(
@@ -28,7 +77,7 @@ def cut_into_plan(
     slab = blocks.slab(i)
 
     # keep the columns of K_k
-    place = blocks.place_of[arcs.vertex]
+    place = blocks.places(arcs.vertex)
     slab_of = torch.full_like(place, -1)
     for j, (begin, end) in enumerate(unions):
         slab_of[(place >= begin) & (place < end)] = j
@@ -47,28 +96,27 @@ def cut_into_plan(
         pieces = [r.numel() for r in rows_written]
         row = (written.cumsum(0) - 1)[row]
     total = sum(pieces)
-    row_names = blocks.order[slab[0] : slab[1]]
+    row_names = blocks.span(*slab)
     row_names = row_names if rows_written is None else row_names[written]
 
-    index = torch.int32 if max(total, blocks.order.numel()) < 2**31 else torch.int64
+    index = index_dtype(max(total, blocks.count))
     matrices: list[CSR | Sliced] = []
-    names, columns_read = [], []
+    names = Names(blocks, unions, index)
+    columns_read: list[Tensor] = []
     for j, (begin, end) in enumerate(unions):
         here = slab_of == j
         own = arcs.pick(here)
         column, width = place[here] - begin, end - begin
-        name = blocks.order[begin:end]
         if sparse and j != i:
             read, column = torch.unique(column, return_inverse=True)
-            name, width = name[read], read.numel()
+            names.some[j], width = blocks.numbering.vertices(begin + read).to(index), read.numel()
             columns_read.append(read)
-        else:
+        elif sparse:
             columns_read.append(torch.arange(width, device=column.device))
         counts = torch.bincount(row[here], minlength=total)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         value = None if own.value is None else own.value.to(dtype)
         matrices.append(CSR(indptr, column.to(index), value, (total, width), own.data))
-        names.append(name.to(index))
 
     row_sizes = [end - begin for begin, end in unions]
     return Plan(

@@ -54,7 +54,7 @@ class Cyclic:
 
 
 class ByBlocks:
-    """Rank p owns `blocks.order[offsets[p]:offsets[p + 1]]`: the owners of any grid, or of any partition.
+    """Rank p owns `blocks.span(*blocks.own(p))`: the owners of any grid, or of any partition.
 
     >>> from .grid import Grid
     >>> owner, place = ByBlocks(Blocks.of_parts(torch.tensor([1, 0, 1]), Grid(2))).find(torch.tensor([2, 1]))
@@ -67,13 +67,12 @@ class ByBlocks:
         self._offsets = torch.tensor(blocks.offsets, device="cpu")
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        at = self.blocks.place_of[ids]
+        at = self.blocks.places(ids)
         owner = torch.searchsorted(self._offsets, at, right=True) - 1
         return owner, at - self._offsets[owner]
 
     def own(self, rank: int) -> Tensor:
-        begin, end = self.blocks.own(rank)
-        return self.blocks.order[begin:end]
+        return self.blocks.span(*self.blocks.own(rank))
 
 
 class Fetch:

@@ -98,7 +98,7 @@ def planned(
     along_inner = line("inner", k, sizes([blocks.union(i, j) for j in range(grid.inner)]), inner)
     total = sum(along_inner.need_sizes)
     counts = list(arcs) or [0] * grid.row
-    index = torch.int32 if blocks.order.numel() < 2**31 else torch.int64
+    index = torch.int32 if blocks.count < 2**31 else torch.int64
     matrices: list[CSR] = [
         CSR.blank(
             (total, columns), count, index=index,

@@ -43,13 +43,12 @@ class Rows:
     @cached_property
     def ids(self) -> Tensor:
         """[n_own] int64: the vertices of this rank."""
-        begin, end = self.blocks.own(self.comm.rank)
-        return self.blocks.order[begin:end]
+        return self.blocks.span(*self.blocks.own(self.comm.rank))
 
     @property
     def count(self) -> int:
         """Rows of all ranks, n."""
-        return self.blocks.order.numel()
+        return self.blocks.count
 
     def take(self, x: Tensor) -> Tensor:
         """This rank's rows of a global tensor. [n, ...] → [n_own, ...]."""
@@ -59,13 +58,46 @@ class Rows:
         """This rank's rows of the features, labels or a mask, read from where they are."""
         return read_vertices(source, self.ids, key)
 
+    def before(self, x: Tensor) -> tuple[Tensor, int]:
+        """(Σ of x over all vertices of smaller numbers, wherever they are; Σ over all). [n_own] → [n_own]
+
+        Numbers go to whoever would own them if vertices were cut in order, and sums come back: nobody holds
+        n of them.
+
+        >>> from weft.comm import run_ranks
+        >>> from .grid import Grid
+        >>> def work(comm):
+        ...     rows = Rows(comm, Blocks.of_parts(torch.tensor([1, 0, 1]), Grid(2)))
+        ...     return rows.before(rows.ids + 1)[0].tolist()
+        >>> run_ranks(work, 2, "threads")
+        [[1], [0, 3]]
+        """
+        comm, cut = self.comm, starts(even_sizes(self.count, self.comm.size))
+        owner = torch.searchsorted(torch.tensor(cut, device="cpu"), self.ids, right=True) - 1
+        order = torch.argsort(owner, stable=True)
+        give = torch.bincount(owner, minlength=comm.size)
+        one = [1] * comm.size
+        take = comm.all_to_all(give, one, one, phase="plan").tolist()
+        told = torch.stack([self.ids, x.long()], 1)[order].reshape(-1)
+        sent, got = [2 * m for m in give.tolist()], [2 * m for m in take]
+        came = comm.all_to_all(told, sent, got, phase="plan").view(-1, 2)
+        place = came[:, 0] - cut[comm.rank]
+        here = torch.zeros(place.numel(), dtype=torch.int64, device="cpu")
+        here[place] = came[:, 1]
+        totals = comm.all_gather(here.sum().view(1), phase="plan")
+        sums = here.cumsum(0) - here + int(totals[: comm.rank].sum())
+        back = comm.all_to_all(sums[place], take, give.tolist(), phase="plan")
+        out = torch.empty_like(back)
+        out[order] = back
+        return out, int(totals.sum())
+
     def collect(self, x: Tensor) -> Tensor:
         """The global tensor of everybody's rows, on every rank. [n_own, ...] → [n, ...]."""
         width = math.prod(x.shape[1:])  # not from the elements: a rank may have no rows
         flat = x.detach().reshape(-1)
         got = self.comm.all_gather(flat, [s * width for s in self.blocks.sizes], phase="collect")
         out = torch.empty_like(got).view(self.count, width)
-        out[self.blocks.order.to(x.device)] = got.view(self.count, width)
+        self.blocks.scatter(got.view(self.count, width), out)
         return out.view(self.count, *x.shape[1:])
 
 
@@ -171,14 +203,16 @@ def _to_columns(x_own: Tensor, layout: Columns, phase: str) -> Tensor:
     flat = torch.cat([part.reshape(-1) for part in parts])
     came = comm.all_to_all(flat, [p.numel() for p in parts], [s * mine for s in blocks.sizes], phase=phase)
     out = x_own.new_empty(layout.rows.count, mine)
-    out[blocks.order.to(out.device)] = came.view(layout.rows.count, mine)
+    blocks.scatter(came.view(layout.rows.count, mine), out)
     return out
 
 
 def _to_rows(x_cols: Tensor, layout: Columns, phase: str, add: bool) -> Tensor:
     """[n, |C_p|] → [n_own, width]. Groups hold the same, so one serves; `add`: gradients, summed over all."""
     comm, blocks, size = layout.rows.comm, layout.rows.blocks, layout.group.size
-    ordered = x_cols[blocks.order.to(x_cols.device)]
+    ordered = torch.empty_like(x_cols)
+    for begin, end in map(blocks.own, range(comm.size)):
+        ordered[begin:end] = x_cols[blocks.span(begin, end).to(x_cols.device)]
     own = blocks.sizes[comm.rank]
     me = comm.rank // size
 

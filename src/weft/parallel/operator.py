@@ -26,9 +26,10 @@ from ..kernels import CSR, Semiring, Stream, dropout, gather_rows, norms
 from ..kernels.fold import Fold
 from .arcwise import Arcwise
 from .blocks import Blocks
-from .cutting import cut_into_plan
+from .cutting import cut_into_plan, reads_of
 from .entries import Entries, extremum_of
 from .exchange import Exchange
+from .fetch import ByBlocks
 from .fold import FoldArcs
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
@@ -130,16 +131,16 @@ class Operator(Arcwise):
             raise UserError(
                 f"the blocks are for grid {blocks.grid}, this is {grid}. Make them for this grid."
             )
-        if blocks.order.numel() != source.num_nodes:
+        if blocks.count != source.num_nodes:
             raise UserError(
-                f"the blocks are those of {blocks.order.numel()} vertices, the graph has {source.num_nodes}. "
+                f"the blocks are those of {blocks.count} vertices, the graph has {source.num_nodes}. "
                 "Make them for this graph."
             )
         i, _, _ = grid.place(comm.rank)
         slab, own = blocks.slab(i), blocks.own(comm.rank)
         arcs = read_normalised(
-            source, blocks.order[slab[0] : slab[1]], how, comm,
-            (own[0] - slab[0], own[1] - slab[0]), blocks.sizes, blocks.place_of, data, dtype,
+            source, blocks.span(*slab), how, comm, (own[0] - slab[0], own[1] - slab[0]), ByBlocks(blocks),
+            data, dtype, reads_of(blocks, comm.rank),
         )  # fmt: skip
         A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
         if move_adjacency:

@@ -146,7 +146,7 @@ class Plan:
     inner: Exchange
     matrices: list[CSR | Sliced]
     """A_j for every slab j: [R, C_j]."""
-    names: list[Tensor] | None
+    names: Sequence[Tensor] | None
     """The vertices that A_j's columns stand for; None of a single A whose columns nobody else has."""
     row_names: Tensor
     """The vertices that the rows of T stand for, [R]."""

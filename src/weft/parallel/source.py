@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,8 +13,13 @@ from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.arrays import key_of, largest, of_loops
+from .fetch import Fetch, Owners
 
 Source = Graph | Store
+Keep = Callable[[Tensor], Tensor]
+"""Vertices → which of them are wanted, [m] → [m] bool."""
+_SOME_ROWS, _SOME_ARCS = 1 << 16, 1 << 20
+"""Looked at together, where not all need be held."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,24 @@ def data_bytes(source: Source, names: Collection[str], dtype: torch.dtype) -> in
 
 
 def read_arcs(
-    source: Source, vertices: Tensor, data: Collection[str] = (), dtype: torch.dtype = torch.float32
+    source: Source,
+    vertices: Tensor,
+    data: Collection[str] = (),
+    dtype: torch.dtype = torch.float32,
+    keep: Keep | None = None,
 ) -> Arcs:
     """The arcs into these vertices, in their order, and of what they carry that which `data` names.
 
-    Floating-point data come as [arcs, d] of type `dtype`, whole numbers as int64.
+    Floating-point data come as [arcs, d] of type `dtype`, whole numbers as int64. `keep` says which
+    in-neighbours are wanted; of a store the others' arcs are never held.
     """
     check_data(source, data)
     if isinstance(source, Store):
-        rows = source.rows(vertices, only=("indices", "weights", *(key_of("arc", name) for name in data)))
+        only = ("indices", "weights", *(key_of("arc", name) for name in data))
+        if keep is None:
+            rows = source.rows(vertices, only=only)
+        else:
+            rows = source.block(vertices, lambda found: keep(torch.from_numpy(found)).numpy(), only)
         counts, indices, weights, carried = rows.indptr.diff(), rows.indices, rows.weights, rows.arc_data
     else:
         begins = source.indptr[vertices]
@@ -91,7 +105,8 @@ def read_arcs(
         carried = {name: x if whole else x[at] for name, x in source.arc_data.items() if name in data}
     row = torch.arange(vertices.numel(), device=counts.device)
     found = {name: _shaped(carried[name], dtype) for name in dict.fromkeys(data)}
-    return Arcs(torch.repeat_interleave(row, counts), indices.long(), weights, found)
+    arcs = Arcs(torch.repeat_interleave(row, counts), indices.long(), weights, found)
+    return arcs if keep is None or isinstance(source, Store) else arcs.pick(keep(arcs.vertex))
 
 
 def _shaped(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -150,15 +165,23 @@ def loop_data(arcs: Arcs, vertices: Tensor, comm: Communicator) -> dict[str, Ten
     return {name: of_loops(x, arcs.row, loop, rows, tops[name]) for name, x in arcs.data.items()}
 
 
-def with_loops(arcs: Arcs, vertices: Tensor, loops: Mapping[str, Tensor] | None = None) -> Arcs:
+def with_loops(
+    arcs: Arcs,
+    vertices: Tensor,
+    loops: Mapping[str, Tensor] | None = None,
+    wanted: Tensor | None = None,
+) -> Arcs:
     """The loop (v, v) of weight 1 added to the rows that have none, each at its place in the row.
 
-    `loops` is what every loop carries then, also those that were there: `loop_data`.
+    `loops` is what every loop carries then, also those that were there: `loop_data`. `wanted` [rows] bool:
+    which rows get one; by default all.
     """
     n_rows = vertices.numel()
     loop = arcs.vertex == vertices[arcs.row]
     has = torch.zeros(n_rows, dtype=torch.bool, device=vertices.device)
     has[arcs.row[loop]] = True
+    if wanted is not None:
+        has |= ~wanted
     lacking = (~has).nonzero().ravel()
     row = torch.cat([arcs.row, lacking])
     vertex = torch.cat([arcs.vertex, vertices[lacking]])
@@ -188,31 +211,70 @@ def read_normalised(
     how: str,
     comm: Communicator,
     own: tuple[int, int],
-    sizes: list[int],
-    place_of: Tensor,
+    owners: Owners,
     data: Collection[str] = (),
     dtype: torch.dtype = torch.float32,
+    keep: Keep | None = None,
 ) -> Arcs:
     """Rows of the matrix that `weft.graph.normalise(graph, how)` would give, without making it.
 
     vertices  the rows wanted;  own = (begin, end) of this rank's among them
+    owners    who has which vertex: gcn needs the degree of every in-neighbour, and ranks tell each other
     data      the names of what their arcs carry and is wanted;  dtype  of its floating-point numbers
-    gcn       needs the degree of every in-neighbour: ranks tell each other theirs, n numbers in all
+    keep      vertices → which of them are wanted as in-neighbours; None: all. Others may be left out
+
+    Where only some in-neighbours are wanted, a rank sums up its own rows, some at a time, and asks the owners
+    of the others for their sums: what it holds is what it keeps.
     """
-    arcs = read_arcs(source, vertices, data, dtype)
+    if how not in ("gcn", "mean", "none", "loops"):
+        raise unknown("normalisation", how, ["gcn", "mean", "none", "loops"])
+    loops = how in ("gcn", "loops")
+    if data and loops:  # what a loop carries follows from all of its row
+        keep = None
+    arcs = read_arcs(source, vertices, data, dtype, keep)
     if how == "none":
         return arcs
-    if how == "mean":
-        total = _row_sums(arcs, vertices.numel())
-        scale = torch.where(total != 0, 1 / total, 0.0)[arcs.row]
-        return replace(arcs, value=scale if arcs.value is None else scale * arcs.value.double())
-    if how not in ("gcn", "loops"):
-        raise unknown("normalisation", how, ["gcn", "mean", "none", "loops"])
-    arcs = with_loops(arcs, vertices, loop_data(arcs, vertices, comm))
+    if loops:
+        reads_itself = None if keep is None else keep(vertices)
+        arcs = with_loops(arcs, vertices, loop_data(arcs, vertices, comm), reads_itself)
     if how == "loops":
         return replace(arcs, value=None)
-    total = _row_sums(arcs, vertices.numel())
+    if keep is None:
+        total = _row_sums(arcs, vertices.numel())
+    else:
+        mine = _own_sums(source, vertices[own[0] : own[1]], loops)
+        total = Fetch(comm, owners, vertices, distinct=True).rows(mine[:, None]).ravel()
+    if how == "mean":
+        scale = torch.where(total != 0, 1 / total, 0.0)[arcs.row]
+        return replace(arcs, value=scale if arcs.value is None else scale * arcs.value.double())
     root = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
-    everywhere = comm.all_gather(root[own[0] : own[1]].contiguous(), sizes, phase="plan")
-    value = root[arcs.row] * everywhere[place_of[arcs.vertex]]
+    of_columns = _of_columns(source, root[own[0] : own[1]].contiguous(), arcs.vertex, comm, owners)
+    value = root[arcs.row] * of_columns
     return replace(arcs, value=value if arcs.value is None else value * arcs.value.double())
+
+
+def _own_sums(source: Source, vertices: Tensor, loops: bool) -> Tensor:
+    """The sums of whole rows, some rows at a time. [rows] float64."""
+    total = torch.zeros(vertices.numel(), dtype=torch.float64, device=vertices.device)
+    begin = 0
+    for part in vertices.split(_SOME_ROWS):
+        arcs = read_arcs(source, part)
+        arcs = with_loops(arcs, part) if loops else arcs
+        total[begin : begin + part.numel()] = _row_sums(arcs, part.numel())
+        begin += part.numel()
+    return total
+
+
+def _of_columns(source: Source, own: Tensor, ids: Tensor, comm: Communicator, owners: Owners) -> Tensor:
+    """What the owners of these vertices have for them. [n_own], [arcs] → [arcs]."""
+    if source.num_arcs < comm.size * source.num_nodes:
+        return Fetch(comm, owners, ids).rows(own[:, None]).ravel()
+    # A rank has more arcs than the graph has vertices: n numbers are the least of what it holds.
+    sizes = comm.all_gather(torch.tensor([own.numel()], device="cpu"), phase="plan").tolist()
+    whole = comm.all_gather(own, sizes, phase="plan")
+    begin = torch.tensor([0, *sizes], device="cpu").cumsum(0)
+    out = torch.empty(ids.numel(), dtype=own.dtype, device=own.device)
+    for part, into in zip(ids.split(_SOME_ARCS), out.split(_SOME_ARCS), strict=True):
+        owner, place = owners.find(part)
+        into.copy_(whole[begin[owner] + place])
+    return out

@@ -19,6 +19,7 @@ from ..errors import UserError
 from ..kernels.sampling import ALL
 from ..minibatch import Block, Reads, Sampler, Topology
 from ..minibatch.layerwise import Pages, Scroll, fill, widest
+from ..minibatch.topology import RowsOf
 from ..parallel import ByBlocks
 from .space import Names, Root, Tag, set_tag, tag_of
 from .views import fits_ranks
@@ -49,8 +50,7 @@ class Local:
         order = torch.argsort(edge_index[1], stable=True)
         counts = torch.bincount(edge_index[1], minlength=own.numel())
         index = torch.int32 if n < 2**31 else torch.int64
-        row_of = torch.full((n,), -1, dtype=torch.int32, device="cpu")
-        row_of[own] = torch.arange(own.numel(), dtype=torch.int32, device="cpu")
+        row_of = RowsOf(self.owners, [self.comm.rank], self.owners.blocks.sizes)
         read = source.numbers(edge_index[0])[order].to(index)
         return _topology(counts, read, row_of, n, {name: x[order].contiguous() for name, x in data.items()})
 
@@ -59,7 +59,7 @@ class Local:
 
 
 def _topology(
-    counts: Tensor, read: Tensor, row_of: Tensor | None, n: int, data: dict[str, Tensor]
+    counts: Tensor, read: Tensor, row_of: RowsOf | None, n: int, data: dict[str, Tensor]
 ) -> Topology:
     """Rows of arcs without values: layers weigh them by themselves."""
     reads = Reads("none", scaled=False, values=False, data=tuple(data))

@@ -39,7 +39,7 @@ class Shares:
         self.comm, self.blocks = comm, blocks
         self.owners = ByBlocks(blocks)
         self.own = self.owners.own(comm.rank)
-        self.space = Root(comm, self.own, blocks.order.numel(), name, blocks)
+        self.space = Root(comm, self.own, blocks.count, name, blocks)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
         """This rank's rows of what all vertices have."""
@@ -59,21 +59,21 @@ class Shares:
         """
         of = self if of is None else of
         begin, end = of.blocks.own(self.comm.rank)
-        place = of.blocks.place_of[source]
+        place = of.blocks.places(source)
         away = (place < begin) | (place >= end)
         others, at = torch.unique(
             place[away], return_inverse=True
         )  # by place: by owner, and as they lie there
         row = place - begin
         row[away] = at + (end - begin)
-        halo_ids = of.blocks.order[others]
+        halo_ids = of.blocks.numbering.vertices(others)
         plan = Fetch(self.comm, of.owners, halo_ids, distinct=True)
         halo = Halo(of.space, halo_ids, plan) if self.comm.size > 1 else None
         arcs = Root(self.comm, ids, count, "arcs")
         arcs._total = arcs._count()  # ids need not be 0 … total − 1
         names = (Names(of.space, halo), Names(self.space))
         first = self.blocks.own(self.comm.rank)[0]
-        return set_tag(torch.stack([row, self.blocks.place_of[target] - first]), Tag(arcs, 1, names))
+        return set_tag(torch.stack([row, self.blocks.places(target) - first]), Tag(arcs, 1, names))
 
 
 def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
@@ -154,7 +154,8 @@ def _of_hetero(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
 def _arcs(shares: Shares, edges: Tensor, of: Shares | None = None) -> tuple[Tensor, Tensor]:
     """(edge_index, which arcs these are)."""
     edges = edges.cpu()
-    mine = (shares.blocks.parts[edges[1]] == shares.comm.rank).nonzero().ravel()
+    owner, _ = shares.owners.find(edges[1])
+    mine = (owner == shares.comm.rank).nonzero().ravel()
     return shares.edge_index(edges[0, mine], edges[1, mine], mine, edges.shape[1], of), mine
 
 

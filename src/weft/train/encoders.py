@@ -44,7 +44,7 @@ from ..minibatch import (
 )
 from ..minibatch.cache import AtHand, held_parts
 from ..minibatch.feeds import check_columns, probe_columns
-from ..minibatch.topology import index_bytes, part_bytes
+from ..minibatch.topology import RowsOf, part_bytes
 from ..nn import Model, Noise
 from ..parallel import ByBlocks, Columns, Fetch, Operator, Owners, Rows, Volume, counted, redistribute
 from ..parallel.propagate import Wrap
@@ -214,7 +214,7 @@ class Sampled(Encoder):
         self.copies = plan_copies(
             budget, comm.size, self._largest(part_bytes(source, layout.ids, reads, dtype)),
             self._largest(numbers * features.given.element_size()), whole_groups=options.feed != "pull",
-            spare=self._spare() // comm.size, index=index_bytes(source),
+            spare=self._spare() // comm.size,
             fixed=features.learned is None,
         )  # fmt: skip
         whole = self.copies.arcs == comm.size
@@ -250,14 +250,17 @@ class Sampled(Encoder):
         comm, copies, given = self.layout.comm, self.copies.features, self.rows_of_features
         if name == "pull":
             owners: Owners = self.owners
-            place, features = self.layout.blocks.place_of, given
+            held = held_parts(comm.rank, comm.size, copies)
+            row_of = RowsOf(owners, held, self.layout.blocks.sizes)
+            features = given
             if copies > 1:
-                place, features = self._with_copies(copies, dry)
-                owners = AtHand(owners, comm.rank, place)
-            at_home = copies == comm.size
-            in_order = torch.equal(place, torch.arange(place.numel(), device=place.device))
-            feed: Feed = Pull(comm, features, owners, at_home, place if at_home and not in_order else None)
-            return feed, self.model, Placed(comm)
+                features, owners = self._with_copies(held, dry), AtHand(owners, comm.rank, row_of)
+            at_home, place = copies == comm.size, None
+            if at_home:  # n rows of features are here, and n places are little beside them
+                place = row_of.find(torch.arange(self.layout.count, device="cpu"))
+                in_order = torch.equal(place, torch.arange(place.numel(), device=place.device))
+                place = None if in_order else place
+            return Pull(comm, features, owners, at_home, place), self.model, Placed(comm)
         size = comm.size // copies
         group = comm.split(comm.rank // size, comm.rank, "group")
         twins = comm.split(comm.rank % size, comm.rank, "twins")
@@ -278,10 +281,10 @@ class Sampled(Encoder):
         learned = None if both.learned is None else nn.Parameter(x[:, split:].clone())
         return Features(x[:, :split].contiguous(), learned)
 
-    def _with_copies(self, copies: int, dry: bool) -> tuple[Tensor, Features]:
-        """([n] the row of each vertex or −1, rows of the own part and of those that follow)."""
+    def _with_copies(self, held: list[int], dry: bool) -> Features:
+        """The rows of these parts, the own one first."""
         comm, blocks = self.layout.comm, self.layout.blocks
-        held, x = held_parts(comm.rank, comm.size, copies), self.rows_of_features.given
+        x = self.rows_of_features.given
         came = [x]
         for k, part in enumerate(held[1:], 1):
             rows = x.new_empty(blocks.sizes[part], x.shape[1])
@@ -289,10 +292,7 @@ class Sampled(Encoder):
                 target = (comm.rank - k) % comm.size
                 (rows,) = comm.iswap([x.contiguous()], target, [rows], part, phase="plan").wait()
             came.append(rows)
-        row_of = torch.full((self.layout.count,), -1, dtype=torch.int64, device="cpu")
-        vertices = torch.cat([self.owners.own(part) for part in held])
-        row_of[vertices] = torch.arange(vertices.numel(), device="cpu")
-        return row_of, Features(torch.cat(came))
+        return Features(torch.cat(came))
 
     def _choose(self, name: str, task: Task) -> tuple[Feed, Model, Placed]:
         """The feed asked for; `auto` replays the first batches of both and counts bytes: no feature moves."""

@@ -95,12 +95,10 @@ class TrainingPairs:
             wanted &= (arcs.vertex < target) == ((arcs.vertex + target) % 2 == 0)
         self.u, self.v = arcs.vertex[wanted], target[wanted]
         counts = torch.bincount(arcs.row[wanted], minlength=rows.numel())
-        everybody = layout.collect(counts)
-        first = (everybody.cumsum(0) - everybody)[rows]  # pairs of the vertices before, wherever they lie
+        first, self.total = layout.before(counts)  # pairs of the vertices before, wherever they lie
         self.names = torch.arange(self.u.numel(), device=rows.device) + torch.repeat_interleave(
             first - (counts.cumsum(0) - counts), counts
         )
-        self.total = int(everybody.sum())
         self.size = min(size, self.total) if size else self.total
         self.steps = -(-self.total // max(1, self.size))
         self._lacking = None
@@ -110,9 +108,12 @@ class TrainingPairs:
             pointers = torch.bincount(full.row, minlength=rows.numel()).cumsum(0)
             self._lacking = NonArcs(torch.cat([pointers.new_zeros(1), pointers]), full.vertex, n)
             free = self._lacking.free
-        self._free = layout.collect(free)
-        self._ends = self._free.cumsum(0)
-        if self.total and not int(self._ends[-1]):
+        # Pairs that are no arcs are numbered vertex by vertex; row k has begin[k] … begin[k] + free[k] − 1.
+        begin, self._lacking_total = layout.before(free)
+        some = (free > 0).nonzero().ravel()
+        self._rows = some[torch.argsort(begin[some])]
+        self._begin, self._free = begin[self._rows], free[self._rows]
+        if self.total and not self._lacking_total:
             raise UserError(
                 "every pair is an arc: there is no false pair to learn from. Use --negatives random."
             )
@@ -140,20 +141,19 @@ class TrainingPairs:
 
     def _false(self, count: int, turn: int) -> tuple[Tensor, Tensor, Tensor]:
         """Of `count` false pairs those whose target is here: each number in 0..(non-arcs) is one of them."""
-        key, blocks = Stream(self.seed, turn, _FALSE).key, self.layout.blocks
-        begin, end = blocks.own(self.layout.comm.rank)
-        found = []
+        key, found = Stream(self.seed, turn, _FALSE).key, []
         for start in range(0, count, _CHUNK):
             index = torch.arange(start, min(start + _CHUNK, count), device="cpu")
-            number = draw(index, int(self._ends[-1]), key)
-            v = torch.searchsorted(self._ends, number, right=True)
-            place = blocks.place_of[v]
-            mine = ((place >= begin) & (place < end)).nonzero().ravel()
-            v, number = v[mine], number[mine]
-            u = number - (self._ends[v] - self._free[v])
+            number = draw(index, self._lacking_total, key)
+            if not self._rows.numel():
+                continue
+            at = (torch.searchsorted(self._begin, number, right=True) - 1).clamp(min=0)
+            u = number - self._begin[at]
+            mine = ((u >= 0) & (u < self._free[at])).nonzero().ravel()
+            u, row = u[mine], self._rows[at[mine]]
             if self._lacking is not None:
-                u = self._lacking.column(place[mine] - begin, u)
-            found.append((u, v, self.total + index[mine]))
+                u = self._lacking.column(row, u)
+            found.append((u, self.layout.ids[row], self.total + index[mine]))
         if not found:
             return (torch.empty(0, dtype=torch.int64, device="cpu"),) * 3
         u, v, names = (torch.cat(parts) for parts in zip(*found, strict=True))

@@ -15,6 +15,8 @@ from ..nn import Decoder
 
 _CHUNK = 4096
 """Pairs at a time: the buffers between two products then stay in the cache."""
+_SPARSE = 16
+"""From so many vertices for each end on, ends are sorted instead of marked."""
 
 
 def pair_scores(h: Tensor, u: Tensor, v: Tensor, decoder: Decoder) -> Tensor:
@@ -85,6 +87,9 @@ def among(n: int, *ends: Tensor) -> tuple[Tensor, list[Tensor]]:
     >>> ids.tolist(), u.tolist(), v.tolist()
     ([2, 5, 7], [2, 0], [0, 1])
     """
+    if n > _SPARSE * sum(end.numel() for end in ends):  # n marks would be most of the work, and of the memory
+        ids, at = torch.unique(torch.cat(ends), return_inverse=True)
+        return ids, list(at.split([end.numel() for end in ends]))
     seen = torch.zeros(n, dtype=torch.bool, device=ends[0].device)
     for end in ends:
         seen[end] = True

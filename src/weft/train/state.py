@@ -26,6 +26,7 @@ from torch import Tensor
 from .. import memory
 from ..errors import UserError
 from ..parallel import Blocks, Grid
+from ..parallel.numbering import Listed
 from .checkpoint import Checkpoint, Piece
 from .encoders import Encoder
 from .optimise import kept_shapes
@@ -321,7 +322,7 @@ def kept_blocks(found: Checkpoint, n: int, grid: Grid) -> Blocks | None:
         return None
     if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
         return None
-    return Blocks(grid, order, sizes)
+    return Blocks(grid, Listed(order), sizes)
 
 
 def savable(encoder: Encoder) -> bool:
