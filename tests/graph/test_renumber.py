@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+import weft.graph.renumber as module
 from weft.cli import main
 from weft.comm.threads import single
 from weft.errors import UserError
 from weft.graph import er, hold_out, load, open_store, write_store
-from weft.graph.renumber import renumbered
+from weft.graph.renumber import renumber_store, renumbered
+from weft.graph.store import checksum
 from weft.parallel import Grid
 from weft.parallel.assign import assign
 from weft.train.config import ParallelConfig
@@ -43,6 +45,30 @@ def test_all_that_vertices_and_arcs_carry_goes_along():
     assert torch.equal(order[moved.val_pairs], held.val_pairs)
     with pytest.raises(UserError, match="names each of them once"):
         renumbered(graph, torch.zeros(53, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kind", ["vertices", "pairs"])
+def test_a_store_written_anew_row_by_row_is_that_of_the_renumbered_graph(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(module, "_SOME_ROWS", 11)
+    monkeypatch.setattr(module, "_SOME_ARCS", 9)
+    if kind == "pairs":
+        graph = hold_out(er(nodes=53, degree=6), 0.1, 0.1, 0)
+    else:
+        graph = er(nodes=53, degree=4, directed=True, features=3, classes=4)
+        graph = graph.replace(
+            weights=torch.rand(graph.num_arcs), vertex_data={"age": torch.rand(53, 2)},
+            ids=torch.arange(53) * 7,
+            arc_data={"time": torch.rand(graph.num_arcs, 2), "type": torch.arange(graph.num_arcs)},
+        )  # fmt: skip
+    order = torch.randperm(53, generator=torch.Generator().manual_seed(3))
+    store = open_store(write_store(graph, tmp_path / "g.weft"), verify=False)
+    made = open_store(renumber_store(store, order, tmp_path / "new.weft", [50, 3]))
+    assert checksum(made) == checksum(renumbered(graph, order))
+    assert made.parts == [50, 3]
+    with pytest.raises(UserError, match="names each of them once"):
+        renumber_store(store, torch.zeros(53, dtype=torch.int64), tmp_path / "no.weft")
+    with pytest.raises(UserError, match="exists already"):
+        renumber_store(store, order, tmp_path / "new.weft")
 
 
 def test_a_rank_of_a_partitioned_store_owns_one_range(weft_partition, tmp_path):

@@ -51,13 +51,13 @@ def test_the_hypergraph_moves_no_more_than_metis_and_both_much_less_than_random(
     assert volume["metis"] < 0.6 * volume["random"]
 
 
-@pytest.mark.parametrize("method", ["metis", "hypergraph"])
+@pytest.mark.parametrize("method", ["metis", "hypergraph", "stream"])
 def test_parts_are_of_even_work(method):
     found = measure(communities(), partition_graph(communities(), 4, method), 4)
     assert found.imbalance <= 0.03 + 1e-9
 
 
-@pytest.mark.parametrize("method", ["metis", "hypergraph", "stochastic"])
+@pytest.mark.parametrize("method", ["metis", "hypergraph", "stochastic", "stream"])
 def test_an_epsilon_that_cannot_be_met_says_what_was_reached(method):
     star = Graph.from_arcs(range(1, 30), [0] * 29)  # row 0 is half of all nonzeros
     told: list[str] = []

@@ -17,8 +17,8 @@ from .tables import columns
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..graph import Graph
-    from ..partition import PartitionOptions
+    from ..graph import Graph, Store
+    from ..partition import Metrics, PartitionOptions
 
 _EXAMPLES = """  weft partition soc.txt.gz --parts 64 --out parts.npy
   weft partition cora --parts 8 --method random,metis,hypergraph
@@ -26,6 +26,7 @@ _EXAMPLES = """  weft partition soc.txt.gz --parts 64 --out parts.npy
   weft partition g.weft --parts 16 --plot volume.png
   weft partition g.weft --grid 4x2x1 --out parts.npy      parts arranged for a grid
   weft partition g.weft --parts 16 --out g.parts.weft     a store in which a rank reads one range
+  weft partition big.weft --parts 64 --method stream --out big.parts.weft      row by row: of any size
   weft train g.weft --ranks 64 --strategy halo --partition parts.npy"""
 
 
@@ -41,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--grid", default="", metavar="RxKxF", help="parts for a grid: row x inner x feature")
     parser.add_argument(
         "--method", default="auto", metavar="NAMES",
-        help="one or several: block, random, hash, metis, hypergraph, stochastic, auto (auto)",
+        help="one or several: block, random, hash, metis, hypergraph, stochastic, stream, auto (auto)",
     )  # fmt: skip
     parser.add_argument(
         "--epsilon", default="0.03", metavar="X", help="how far a part may be above the mean (0.03)"
@@ -66,6 +67,12 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--batches", default="0", metavar="N", help="stochastic: batches; 0: as theta and delta ask (0)"
     )
+    parser.add_argument(
+        "--passes", default="4", metavar="N", help="stream: over all arcs, to cluster and to refine (4)"
+    )
+    parser.add_argument(
+        "--buffer", default=str(1 << 20), metavar="N", help="stream: arcs looked at together (1048576)"
+    )
     parser.add_argument("--seed", default="0", metavar="N", help="(0)")
     parser.add_argument(
         "--out", default="", metavar="FILE",
@@ -82,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
         from ..bench.pictures import check_drawable
 
         check_drawable(parsed.plot)
-    from ..graph import load
+    from ..graph import Store
     from ..minibatch.sampler import parse_fanouts
     from ..parallel.assign import bare
     from ..partition import PartitionOptions, check_method
@@ -95,11 +102,12 @@ def run(arguments: Sequence[str]) -> int:
         theta=number(parsed.theta, "--theta"), delta=number(parsed.delta, "--delta"),
         batch_size=whole_number(parsed.batch_size, "--batch-size", least=0),
         fanouts=parse_fanouts(parsed.fanouts), batches=whole_number(parsed.batches, "--batches", least=0),
+        passes=whole_number(parsed.passes, "--passes"), buffer=whole_number(parsed.buffer, "--buffer"),
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
-    whole = load(parsed.graph, parsed.data)
-    graph = bare(whole)
     count = shape[0] * shape[1] * shape[2]
+    whole = _opened(parsed.graph, parsed.data, methods)
+    graph = whole if isinstance(whole, Store) else bare(whole)
     for method in methods:
         check_method(method, count, graph.num_nodes, options)
     rows, made = [], []
@@ -111,10 +119,9 @@ def run(arguments: Sequence[str]) -> int:
         _save(parsed.out, made[0], whole, count)
     if parsed.plot:
         from ..bench.pictures import draw_volumes
-        from ..partition import measure
 
         draw_volumes(
-            {m: measure(graph, p, count).between for m, p in zip(methods, made, strict=True)}, parsed.plot
+            {m: _measured(graph, p, count).between for m, p in zip(methods, made, strict=True)}, parsed.plot
         )
     head = {"graph": parsed.graph, "vertices": graph.num_nodes, "arcs": graph.num_arcs, "parts": count}
     if parsed.json:
@@ -129,18 +136,40 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _opened(graph: str, data: str | None, methods: list[str]) -> Graph | Store:
+    """The graph; of a store that is cut row by row nothing but the header is read yet."""
+    from ..graph import load, open_store
+    from ..partition.methods import BY_ROWS
+
+    if graph.endswith(".weft") and Path(graph).is_file() and set(methods) <= BY_ROWS:
+        store = open_store(graph, verify=False)
+        if not store.checks_itself:
+            store.verify()
+        return store
+    return load(graph, data)
+
+
+def _measured(graph: Graph | Store, parts: Tensor, count: int) -> Metrics:
+    from ..graph import Store
+    from ..partition import measure, measure_rows
+
+    return measure_rows(graph, parts, count) if isinstance(graph, Store) else measure(graph, parts, count)
+
+
 def _one(
-    graph: Graph, shape: tuple[int, int, int], method: str, options: PartitionOptions
+    graph: Graph | Store, shape: tuple[int, int, int], method: str, options: PartitionOptions
 ) -> tuple[dict[str, Any], Tensor]:
     """One method's figures and its parts."""
-    from ..partition import measure, partition_for_grid
+    from ..parallel.assign import bare
+    from ..partition import partition_for_grid
     from ..partition.grids import block_imbalance, line_volumes
 
     started = time.perf_counter()
     parts = partition_for_grid(graph, shape, method, options)
     seconds = time.perf_counter() - started
-    answer = {"method": method, **measure(graph, parts, shape[0] * shape[1] * shape[2]).as_dict()}
+    answer = {"method": method, **_measured(graph, parts, shape[0] * shape[1] * shape[2]).as_dict()}
     if shape[1:] != (1, 1):
+        graph = bare(graph)
         gather, reduce = line_volumes(graph, parts // shape[2], shape[:2])
         answer |= {
             "grid": "x".join(map(str, shape)), "volume_gather": gather, "volume_reduce": reduce,
@@ -178,18 +207,21 @@ def _check_out(path: str, methods: list[str]) -> None:
         raise UserError(f"no folder {Path(path).parent} to write {Path(path).name} into. Make it first.")
 
 
-def _save(path: str, parts: Tensor, graph: Graph, count: int) -> None:
+def _save(path: str, parts: Tensor, graph: Graph | Store, count: int) -> None:
     """A part id a vertex, or the graph itself with the vertices of each part beside each other."""
     import numpy as np
     import torch
 
     if path.endswith(".weft"):
-        from ..graph import write_store
-        from ..graph.renumber import renumbered
+        from ..graph import Store, write_store
+        from ..graph.renumber import renumber_store, renumbered
 
         order = torch.argsort(parts, stable=True)
         sizes = torch.bincount(parts, minlength=count).tolist()
-        write_store(renumbered(graph, order), path, parts=sizes)
+        if isinstance(graph, Store):
+            renumber_store(graph, order, path, sizes)
+        else:
+            write_store(renumbered(graph, order), path, parts=sizes)
         return
     try:
         with open(path, "xb") as file:

@@ -3,7 +3,7 @@
 from .grids import arrange, partition_for_grid
 from .hypergraph import PRESETS, Hypergraph
 from .methods import METHODS, PartitionOptions, check_method, partition_graph
-from .metrics import Metrics, batch_volume, measure
+from .metrics import Metrics, batch_volume, measure, measure_rows
 from .order import ORDERS, order_within
 from .stochastic import Sampler, uniform_batches
 
@@ -19,6 +19,7 @@ __all__ = [
     "batch_volume",
     "check_method",
     "measure",
+    "measure_rows",
     "order_within",
     "partition_for_grid",
     "partition_graph",

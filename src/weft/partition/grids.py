@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ..graph import Graph, Store
 from .arcs import distinct, rows_and_columns
-from .methods import PartitionOptions, check_method, partition_graph
+from .methods import BY_ROWS, PartitionOptions, check_method, partition_graph
 from .simple import block
 
 Shape = tuple[int, int, int]
@@ -28,7 +28,7 @@ Shape = tuple[int, int, int]
 
 
 def partition_for_grid(
-    graph: Graph, shape: Shape, method: str = "auto", options: PartitionOptions | None = None
+    graph: Graph | Store, shape: Shape, method: str = "auto", options: PartitionOptions | None = None
 ) -> Tensor:
     """Who owns which vertex on a grid: rank (i, k, f) = (i · inner + k) · feature + f, [n] int64.
 
@@ -46,15 +46,18 @@ def partition_for_grid(
     return spread_features(parts, row * inner, feature)
 
 
-def partition_lines(graph: Graph, shape: tuple[int, int], method: str, options: PartitionOptions) -> Tensor:
+def partition_lines(
+    graph: Graph | Store, shape: tuple[int, int], method: str, options: PartitionOptions
+) -> Tensor:
     """The parts of row × inner, arranged.
 
     With rows alone only columns move: the column nets. With inner alone only rows: those of Aᵀ, and a part's
     work is that of its columns. With both, both.
     """
     parts = cut_for(graph, shape, method, options)
-    if min(shape) == 1 or method in ("block", "random", "hash"):
+    if min(shape) == 1 or method in BY_ROWS:  # nobody has looked at all arcs, nor does who arranges
         return parts
+    assert isinstance(graph, Graph)
     return arrange(graph, parts, shape, options.seed)
 
 
@@ -68,10 +71,13 @@ def nets_for(shape: tuple[int, int]) -> str:
     return "columns" if inner == 1 else "rows" if row == 1 else "both"
 
 
-def cut_for(graph: Graph, shape: tuple[int, int], method: str, options: PartitionOptions) -> Tensor:
+def cut_for(graph: Graph | Store, shape: tuple[int, int], method: str, options: PartitionOptions) -> Tensor:
     """The parts of row × inner in any order: they depend on their number and on `nets_for(shape)` alone."""
     nets, count = nets_for(shape), shape[0] * shape[1]
-    if nets == "rows" and method not in ("block", "random", "hash"):
+    if method in BY_ROWS:
+        return partition_graph(graph, count, method, options)
+    assert isinstance(graph, Graph)
+    if nets == "rows":
         return partition_graph(graph.transposed(), count, method, options)
     # Of a symmetric graph row nets are column nets: once is enough.
     both = nets == "both" and method == "hypergraph" and not graph.is_symmetric

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, unknown, unread
-from ..graph import Graph
+from ..graph import Graph, Store
 from ..kernels.sampling import ALL
 from . import simple
 from .arcs import row_weights
 from .hypergraph import Hypergraph, choose_preset, load_library
 from .metis import metis
 from .stochastic import Sampler, stochastic_hypergraph, uniform_batches
+from .stream import stream
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,16 @@ METHODS = {
         "few rows to move for a random mini-batch: the merged hypergraph of sampled batches",
         _LIBRARY | _SAMPLES,
     ),
-    "auto": Method("hypergraph, metis or random, by the size of the graph and the number of parts", _LIBRARY),
+    "stream": Method(
+        "few arcs between the parts, in passes over the rows: for graphs that no memory holds",
+        frozenset({"seed", "epsilon", "passes", "buffer"}),
+    ),
+    "auto": Method("hypergraph, metis or stream, by the size of the graph and the number of parts", _LIBRARY),
 }
 """Name → what it does, and what it reads."""
 
+BY_ROWS = frozenset({"block", "random", "hash", "stream"})
+"""Methods that do not look at all arcs at once."""
 _HYPERGRAPH_PINS, _METIS_ARCS = 20_000_000, 500_000_000
 """Up to these sizes `auto` takes the one, then the other: minutes, not hours, of one core."""
 
@@ -81,6 +88,10 @@ class PartitionOptions:
     """Stochastic: sampled batches; 0: as many as θ and δ ask for."""
     sampler: Sampler | None = None
     """Stochastic: another sampler, seed → (rows, columns)."""
+    passes: int = 4
+    """Stream: passes over all arcs, to cluster and again to refine."""
+    buffer: int = 1 << 20
+    """Stream: arcs that are looked at together."""
     say: Callable[[str], None] | None = None
     """Told what is being done, a line at a time."""
 
@@ -93,7 +104,7 @@ def readers(option: str) -> list[str]:
     """The methods that read one of `PartitionOptions`.
 
     >>> readers("epsilon")
-    ['metis', 'hypergraph', 'stochastic', 'auto']
+    ['metis', 'hypergraph', 'stochastic', 'stream', 'auto']
     """
     return [name for name, method in METHODS.items() if option in method.reads]
 
@@ -135,6 +146,9 @@ def check_method(method: str, parts: int, n: int, options: PartitionOptions | No
         raise UserError(f"epsilon must be 0 or more, not {options.epsilon:g}. Use --epsilon 0.03.")
     if options.epsilon > _MOST:
         raise UserError(f"epsilon must be at most {_MOST}, not {options.epsilon:g}. Use --epsilon 0.03.")
+    for name in ("passes", "buffer"):
+        if getattr(options, name) < 1:
+            raise UserError(f"{name} must be at least 1, not {getattr(options, name)}. Use --{name} 4.")
     if options.seed < 0:
         raise UserError(f"seed must be at least 0, not {options.seed}.")
     choose_preset(options.preset, parts)
@@ -145,7 +159,7 @@ def check_method(method: str, parts: int, n: int, options: PartitionOptions | No
 
 
 def partition_graph(
-    graph: Graph,
+    graph: Graph | Store,
     parts: int,
     method: str = "auto",
     options: PartitionOptions | None = None,
@@ -155,6 +169,7 @@ def partition_graph(
 
     hypergraph:  minimise Σ_j (λ_j − 1)  subject to  W_p ≤ (1 + ε) mean W,  W_p the nonzeros of p's rows
 
+    A store is read row by row by `stream`, which alone takes one; others look at all arcs at once.
     `both`: of the hypergraph, count rows that are written beside columns that are read, for grids with both.
     Where ε cannot be met, because a row alone is too heavy, the best that was found is returned, and
     `options.say` is told what was reached.
@@ -178,15 +193,27 @@ def partition_graph(
         return torch.from_numpy(simple.shuffled(n, parts, options.seed))
     if method == "hash":
         return torch.from_numpy(simple.hashed(n, parts, options.seed))
+    if method == "stream":
+        by_passes = stream(
+            graph, parts, options.epsilon, options.seed, options.passes, options.buffer, options.say
+        )
+        _tell_balance("stream", *by_passes.balance, options)
+        return torch.from_numpy(by_passes.part.astype(np.int64))
+    assert isinstance(graph, Graph)
     made, weights = _cut(graph, parts, method, options, both)
     loads = np.bincount(made, weights=weights, minlength=parts)
+    _tell_balance(method, loads, int(weights.max()), options)
+    return torch.from_numpy(made)
+
+
+def _tell_balance(method: str, loads: np.ndarray, heaviest: int, options: PartitionOptions) -> None:
+    """Say so where ε was not met; `heaviest` is the work of one row."""
     reached = float(loads.max() / loads.mean()) - 1
     # The libraries count from the mean rounded up: weights are whole.
     if loads.max() > (1 + options.epsilon) * math.ceil(loads.mean()) + 1:
-        heaviest = float(weights.max() / loads.mean())
-        why = f"; one row alone is {heaviest:.2f} times the mean of a part" if heaviest > 1 else ""
+        share = float(heaviest / loads.mean())
+        why = f"; one row alone is {share:.2f} times the mean of a part" if share > 1 else ""
         options.tell(f"{method}: epsilon {options.epsilon:g} was not met, {reached:.4g} was reached{why}")
-    return torch.from_numpy(made)
 
 
 def _cut(
@@ -209,7 +236,7 @@ def _cut(
     return made, hypergraph.weights
 
 
-def pick(graph: Graph, parts: int) -> str:
+def pick(graph: Graph | Store, parts: int) -> str:
     """What `auto` means: the best model that takes minutes, of those that are installed.
 
     >>> from weft.graph import karate
@@ -223,4 +250,4 @@ def pick(graph: Graph, parts: int) -> str:
         return "hypergraph"
     if pins <= _METIS_ARCS and importlib.util.find_spec("pymetis") is not None:
         return "metis"
-    return "random"
+    return "stream"

@@ -40,6 +40,28 @@ def metis(
     return np.asarray(made.vertex_part, dtype=np.int64)
 
 
+def cut_weighted(
+    low: np.ndarray, high: np.ndarray, times: np.ndarray, weights: np.ndarray, parts: int, epsilon: float,
+    seed: int,
+) -> np.ndarray:  # fmt: skip
+    """The same of a graph given by its undirected edges, each once, which count `times`. [n]"""
+    import pymetis
+
+    n = len(weights)
+    row, column, many = (np.concatenate(x) for x in ((low, high), (high, low), (times, times)))
+    order = np.argsort(row, kind="stable")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
+    # Some builds of METIS add up in 32 bits.
+    unit = -(-int(weights.sum()) // 2**30) or 1
+    options = pymetis.Options(seed=seed % 2**31, ufactor=max(1, round(1000 * epsilon)))
+    with _stdout_to_stderr():
+        made = pymetis.part_graph(
+            parts, pymetis.CSRAdjacency(indptr, column[order]), vweights=-(-weights // unit),
+            eweights=np.minimum(many[order], 2**20), options=options, warn_on_copies=False,
+        )  # fmt: skip
+    return np.asarray(made.vertex_part, dtype=np.int64)
+
+
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
     """METIS prints its warnings on standard output, where `--json` promises one object and nothing else."""

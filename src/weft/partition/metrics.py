@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..graph import Graph
 from .arcs import distinct, row_weights, rows_and_columns
+from .walk import Source, Walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +77,34 @@ class Metrics:
             "imbalance": self.imbalance, "edge_cut": self.edge_cut,
             "vertices_max": int(self.sizes.max()), "empty_parts": int((self.sizes == 0).sum()),
         }  # fmt: skip
+
+
+def measure_rows(source: Source, parts: Tensor | np.ndarray, count: int, buffer: int = 1 << 20) -> Metrics:
+    """The same as `measure` in passes over the rows, one for each 64 parts; 8 bytes a vertex are held.
+
+    >>> import torch
+    >>> g = Graph.from_arcs([0, 0, 1], [1, 2, 2])
+    >>> measure_rows(g, torch.tensor([0, 1, 1]), 2).volume_total
+    1
+    """
+    owner, walk = np.asarray(parts), Walk.over(source, buffer)
+    between, loads, cut = np.zeros((count, count), np.int64), np.zeros(count, np.int64), 0
+    for first in range(0, count, 64):
+        readers = np.zeros(walk.n, dtype=np.uint64)  # a bit for each part of these that reads the vertex
+        for chunk in walk:
+            here = owner[chunk.begin : chunk.end]
+            reader = here[chunk.row]
+            crosses = reader != owner[chunk.column]
+            if first == 0:
+                loads += np.bincount(here, weights=chunk.weight, minlength=count).astype(np.int64)
+                cut += int(crosses.sum())
+            crosses &= (reader >= first) & (reader < first + 64)
+            bit = np.uint64(1) << (reader[crosses] - first).astype(np.uint64)
+            np.bitwise_or.at(readers, chunk.column[crosses], bit)
+        for part in range(first, min(first + 64, count)):
+            read = (readers >> np.uint64(part - first)) & np.uint64(1) == 1
+            between[:, part] = np.bincount(owner[read], minlength=count)
+    return Metrics(between, loads, np.bincount(owner, minlength=count), cut)
 
 
 def measure(graph: Graph, parts: Tensor | np.ndarray, count: int) -> Metrics:

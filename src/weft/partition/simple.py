@@ -28,10 +28,15 @@ def hashed(n: int, parts: int, seed: int) -> np.ndarray:
     >>> bool((hashed(10, 4, 0) == hashed(20, 4, 0)[:10]).all())
     True
     """
+    return (mixed(np.arange(n), seed) % np.uint64(parts)).astype(np.int64)
+
+
+def mixed(x: np.ndarray, seed: int) -> np.ndarray:
+    """SplitMix64's finaliser of whole numbers. [m] → [m] uint64."""
     with np.errstate(over="ignore"):
-        x = np.arange(n, dtype=np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+        x = x.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
         x += np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-    return (x % np.uint64(parts)).astype(np.int64)
+    return x
