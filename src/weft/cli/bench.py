@@ -16,6 +16,7 @@ from . import (
     bench_feed,
     bench_grids,
     bench_link,
+    bench_memory,
     bench_order,
     bench_partition,
     bench_ranks,
@@ -38,6 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
         "semiring": bench_semiring.run,
         "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
+        "memory": bench_memory.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -57,6 +59,7 @@ def run(arguments: Sequence[str]) -> int:
               "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch\n"
               "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"
               "  checkpoint  what a checkpoint costs: stall, slowdown, size, seconds to go on\n"
+              "  memory      peak memory of a rank over ranks: what does not shrink\n"
               "  width       peak memory over width and arcs: what grows with arcs × width")  # fmt: skip
         return 0
     if arguments[0] not in benches:

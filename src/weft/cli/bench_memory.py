@@ -1,0 +1,59 @@
+"""weft bench memory: what does a rank hold, and what of it does not shrink?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from .options import Parser, whole_number
+from .tables import columns
+
+_GRAPHS = ";".join(
+    f"kronecker:scale={scale},degree={degree},features=32,classes=8"
+    for scale, degree in ((14, 8), (14, 32), (16, 4), (16, 16))
+)
+_WAYS = "1d,halo,1.5d,a-stationary,2d,3d,feature,batches,link"
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        "bench memory", "[OPTIONS]",
+        "Peak memory of a rank above an idle one, for every strategy on 1 to 16 virtual ranks, and a fit:\n"
+        "bytes that ranks share (n/P, arcs/P) and bytes that every rank has (n, arcs).",
+        "  weft bench memory\n  weft bench memory --ways halo,batches --ranks 1,4,16 --partition block",
+    )  # fmt: skip
+    parser.add_argument("--graphs", default=_GRAPHS, metavar="G;G", help="four Kronecker graphs, by default")
+    parser.add_argument("--ways", default=_WAYS, metavar="NAMES", help=f"strategies, batches, link ({_WAYS})")
+    parser.add_argument("--ranks", default="1,2,4,8,16", metavar="N,N", help="(1,2,4,8,16)")
+    parser.add_argument("--partition", default="random", metavar="NAME", help="(random)")
+    parser.add_argument("--hidden", default="32", metavar="N", help="of a gcn of two layers (32)")
+    parser.add_argument("--epochs", default="2", metavar="N", help="(2)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse(arguments)
+    ranks = [whole_number(p, f"each of --ranks {parsed.ranks}") for p in parsed.ranks.split(",")]
+    hidden, epochs = whole_number(parsed.hidden, "--hidden"), whole_number(parsed.epochs, "--epochs")
+    from ..bench.memory import TERMS, bench_memory
+
+    graphs, ways = parsed.graphs.split(";"), parsed.ways.split(",")
+    result = bench_memory(graphs, ways, ranks, parsed.partition, hidden, epochs)
+    if parsed.json:
+        print(json.dumps(result))
+        return 0
+    for graph in graphs:
+        some = [r for r in result["rows"] if r["graph"] == graph]
+        print(f"{graph}: {some[0]['vertices']:,} vertices, {some[0]['arcs']:,} arcs; MB of a rank above idle")
+        table = [
+            [way, *(f"{r['bytes'] / 1e6:.2f}" for r in some if r["way"] == way)] for way in ways
+        ]  # fmt: skip
+        print(columns(["way", *(f"P = {p}" for p in ranks)], table), end="\n\n")
+    print("bytes by least squares; the last columns are what does not shrink")
+    print(
+        columns(
+            ["way", *TERMS, "error"],
+            [
+                [f["way"], *(f"{f['bytes'][t]:,.1f}" for t in TERMS), f"{f['error']:.2f}"]
+                for f in result["fits"]
+            ],
+        )
+    )
+    return 0
