@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from weft.errors import UserError
 from weft.graph import Graph, karate, load, open_store, sbm, write_store
 from weft.graph import store as module
+from weft.graph.writer import PREAMBLE
 from weft.kernels import native
 
 FIELDS = ("indptr", "indices", "weights", "features", "labels", "train_mask", "val_mask", "test_mask", "ids")
@@ -127,9 +128,7 @@ def test_only_the_arrays_that_are_named_are_read(shared: tuple[Graph, Path], row
 
 def test_a_store_without_named_arrays_is_one_that_earlier_wefts_read(tmp_path: Path) -> None:
     def version(graph: Graph, name: str) -> int:
-        return module.PREAMBLE.unpack(
-            write_store(graph, tmp_path / name).read_bytes()[: module.PREAMBLE.size]
-        )[1]
+        return PREAMBLE.unpack(write_store(graph, tmp_path / name).read_bytes()[: PREAMBLE.size])[1]
 
     assert version(full().replace(arc_data={}, vertex_data={}), "a.weft") == 1
     assert version(full().replace(arc_data={}), "b.weft") == version(full(), "c.weft") == 2
@@ -261,11 +260,11 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
 def forged(path: Path, tmp_path: Path, change) -> Path:
     """A store whose header was changed and given a right checksum: what an attacker would write."""
     raw = path.read_bytes()
-    magic, version, _, offset, length = module.PREAMBLE.unpack(raw[: module.PREAMBLE.size])
+    magic, version, _, offset, length = PREAMBLE.unpack(raw[: PREAMBLE.size])
     header = json.loads(raw[offset : offset + length])
     header = change(header) or header
     text = json.dumps(header).encode()
-    start = module.PREAMBLE.pack(magic, version, zlib.crc32(text), offset, len(text))
+    start = PREAMBLE.pack(magic, version, zlib.crc32(text), offset, len(text))
     out = tmp_path / "forged.weft"
     out.write_bytes(start + raw[len(start) : offset] + text)
     return out

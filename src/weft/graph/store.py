@@ -40,7 +40,7 @@ from weft.graph.writer import Section, Writer, replacing
 _CHUNK = 1 << 24
 _ARCS: tuple[str, ...] = ("indices", "weights")
 _WINDOW = 16 << 20  # bytes of the file that are mapped at a time where scattered rows are read
-_SOME_ARCS = 1 << 20  # looked at together where a block is read
+_SOME_ARCS = 1 << 18  # looked at together where a block is read
 _LONG = 1 << 12  # from so many arcs on a row's part of a block is searched for, not read through
 
 
@@ -291,7 +291,7 @@ class Store:
             self._narrow(starts, ends, lo, hi)
             counts = np.zeros(len(wanted), dtype=np.int64)
             parts: dict[str, list[np.ndarray]] = {key: [] for key in self._wanted(self._per_arc, only)}
-            for row, places in _pieces(starts, ends):
+            for row, places in arc_pieces(starts, ends):
                 found = self._take("indices", places)
                 inside = (found >= lo) & (found < hi)
                 if keep is not None:
@@ -364,11 +364,15 @@ class Store:
         per_arc = self._wanted(self._per_arc, only)
         if not per_arc:
             return self._rows(rows, indptr, {}, rows, only)
-        # Beside what is read, the places that it is read from.
-        needed = 8 + sum(self._sections[key].bytes // max(1, self.num_arcs) for key in per_arc)
+        needed = sum(self._sections[key].bytes // max(1, self.num_arcs) for key in per_arc)
         check_fits(needed * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
-        places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
-        arcs = {key: self._take(key, places) for key in per_arc}
+        sections = {key: self._sections[key] for key in per_arc}
+        arcs = {key: np.empty((indptr[-1], *s.shape[1:]), s.dtype) for key, s in sections.items()}
+        at = 0
+        for _, places in arc_pieces(starts, ends):
+            for key, x in arcs.items():
+                x[at : at + len(places)] = self._take(key, places)
+            at += len(places)
         return self._rows(rows, indptr, arcs, rows, only)
 
     def _rows(
@@ -469,7 +473,7 @@ class Store:
         return out
 
 
-def _pieces(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def arc_pieces(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(row, place) of the arcs starts[k]..ends[k]-1 of every row k, at most `_SOME_ARCS` at a time."""
     before = np.concatenate([[0], np.cumsum(ends - starts)])
     for first in range(0, int(before[-1]), _SOME_ARCS):

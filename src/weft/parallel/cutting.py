@@ -14,7 +14,7 @@ from ..kernels import CSR
 from .blocks import Blocks
 from .exchange import Exchange
 from .propagate import FeatureLine, Plan, Sliced
-from .source import Arcs, Keep
+from .source import SOME_ARCS, Arcs, Keep
 
 
 class Names(Sequence[Tensor]):
@@ -62,6 +62,23 @@ def reads_of(blocks: Blocks, rank: int) -> Keep | None:
     return keep
 
 
+def _placed(
+    vertex: Tensor, blocks: Blocks, unions: list[tuple[int, int]], index: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """(where each vertex stands, which of these ascending stretches that is in or −1), some at a time."""
+    begins, ends = (torch.tensor(side, device="cpu") for side in zip(*unions, strict=True))
+    place = torch.empty(vertex.numel(), dtype=index, device=vertex.device)
+    slab = torch.empty(vertex.numel(), dtype=torch.int32, device=vertex.device)
+    for part, at, of in zip(*(x.split(SOME_ARCS) for x in (vertex, place, slab)), strict=True):
+        found = blocks.places(part)
+        # Stretches may be empty: of those that begin at one place the last.
+        which = (torch.searchsorted(begins, found, right=True) - 1).clamp(min=0)
+        inside = (found >= begins[which]) & (found < ends[which])
+        at.copy_(found)
+        of.copy_(torch.where(inside, which, -1))
+    return place, slab
+
+
 def cut_into_plan(
     arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
 ) -> Plan:
@@ -77,12 +94,12 @@ def cut_into_plan(
     slab = blocks.slab(i)
 
     # keep the columns of K_k
-    place = blocks.places(arcs.vertex)
-    slab_of = torch.full_like(place, -1)
-    for j, (begin, end) in enumerate(unions):
-        slab_of[(place >= begin) & (place < end)] = j
+    index = index_dtype(max(slab[1] - slab[0], blocks.count))
+    place, slab_of = _placed(arcs.vertex, blocks, unions, index)
     inside = slab_of >= 0
-    arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
+    if not bool(inside.all()):
+        arcs, place, slab_of = arcs.pick(inside), place[inside], slab_of[inside]
+    del inside
 
     # rows of T, by the rank of the inner line that they are for
     row, pieces = arcs.row, [end - begin for begin, end in mine]
@@ -94,18 +111,17 @@ def cut_into_plan(
         written[begin - slab[0] : end - slab[0]] = True  # the own piece is whole
         rows_written = [written[b - slab[0] : e - slab[0]].nonzero().ravel() for b, e in mine]
         pieces = [r.numel() for r in rows_written]
-        row = (written.cumsum(0) - 1)[row]
+        row = (written.cumsum(0) - 1).to(index)[row]
     total = sum(pieces)
     row_names = blocks.span(*slab)
     row_names = row_names if rows_written is None else row_names[written]
 
-    index = index_dtype(max(total, blocks.count))
     matrices: list[CSR | Sliced] = []
     names = Names(blocks, unions, index)
     columns_read: list[Tensor] = []
     for j, (begin, end) in enumerate(unions):
-        here = slab_of == j
-        own = arcs.pick(here)
+        here = slice(None) if grid.row == 1 else slab_of == j
+        own = arcs if grid.row == 1 else arcs.pick(here)
         column, width = place[here] - begin, end - begin
         if sparse and j != i:
             read, column = torch.unique(column, return_inverse=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..graph.rows import index_dtype
 
-_SOME = 1 << 20
+_SOME = 1 << 18
 """Numbers at a time: what stands between is not of the size of the arcs."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,12 +14,14 @@ from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.arrays import key_of, largest, of_loops
+from ..graph.rows import index_dtype
+from ..graph.store import arc_pieces
 from .fetch import Fetch, Owners
 
 Source = Graph | Store
 Keep = Callable[[Tensor], Tensor]
 """Vertices → which of them are wanted, [m] → [m] bool."""
-_SOME_ROWS, _SOME_ARCS = 1 << 16, 1 << 20
+_SOME_ROWS, SOME_ARCS = 1 << 14, 1 << 18
 """Looked at together, where not all need be held."""
 
 
@@ -80,11 +83,13 @@ def read_arcs(
     data: Collection[str] = (),
     dtype: torch.dtype = torch.float32,
     keep: Keep | None = None,
+    index: torch.dtype = torch.int64,
 ) -> Arcs:
     """The arcs into these vertices, in their order, and of what they carry that which `data` names.
 
     Floating-point data come as [arcs, d] of type `dtype`, whole numbers as int64. `keep` says which
-    in-neighbours are wanted; of a store the others' arcs are never held.
+    in-neighbours are wanted; of a store the others' arcs are never held. `index` is the type of `row` and
+    `vertex`.
     """
     check_data(source, data)
     if isinstance(source, Store):
@@ -95,18 +100,30 @@ def read_arcs(
             rows = source.block(vertices, lambda found: keep(torch.from_numpy(found)).numpy(), only)
         counts, indices, weights, carried = rows.indptr.diff(), rows.indices, rows.weights, rows.arc_data
     else:
-        begins = source.indptr[vertices]
-        counts = source.indptr[vertices + 1] - begins
-        skip = torch.repeat_interleave(begins - (counts.cumsum(0) - counts), counts)
-        at = torch.arange(int(counts.sum()), device=counts.device) + skip
-        indices, weights = source.indices[at], None if source.weights is None else source.weights[at]
-        # Wide data of a whole graph in its order are not copied.
-        whole = at.numel() == source.num_arcs and bool((at.diff() == 1).all())
-        carried = {name: x if whole else x[at] for name, x in source.arc_data.items() if name in data}
-    row = torch.arange(vertices.numel(), device=counts.device)
+        counts = source.indptr[vertices + 1] - source.indptr[vertices]
+        carried = {name: x for name, x in source.arc_data.items() if name in data}
+        indices, weights = source.indices, source.weights
+        if vertices.numel() != source.num_nodes or not bool((vertices.diff() == 1).all()):
+            indices, *others = _picked(source, vertices, [indices, weights, *carried.values()])
+            weights, carried = others[0], dict(zip(carried, others[1:], strict=True))
+    row = torch.arange(vertices.numel(), dtype=index, device=counts.device)
     found = {name: _shaped(carried[name], dtype) for name in dict.fromkeys(data)}
-    arcs = Arcs(torch.repeat_interleave(row, counts), indices.long(), weights, found)
+    arcs = Arcs(torch.repeat_interleave(row, counts), indices.to(index), weights, found)
     return arcs if keep is None or isinstance(source, Store) else arcs.pick(keep(arcs.vertex))
+
+
+def _picked(graph: Graph, vertices: Tensor, per_arc: list[Tensor | None]) -> list[Any]:
+    """Of these arrays the rows of the arcs into some vertices, some arcs at a time."""
+    starts, ends = (graph.indptr[v].cpu().numpy() for v in (vertices, vertices + 1))
+    total, at = int((ends - starts).sum()), 0
+    out = [None if x is None else x.new_empty(total, *x.shape[1:]) for x in per_arc]
+    for _, places in arc_pieces(starts, ends):
+        where = torch.from_numpy(places).to(graph.indptr.device)
+        for x, into in zip(per_arc, out, strict=True):
+            if x is not None and into is not None:
+                into[at : at + len(places)] = x[where]
+        at += len(places)
+    return out
 
 
 def _shaped(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -176,33 +193,49 @@ def with_loops(
     `loops` is what every loop carries then, also those that were there: `loop_data`. `wanted` [rows] bool:
     which rows get one; by default all.
     """
-    n_rows = vertices.numel()
-    loop = arcs.vertex == vertices[arcs.row]
-    has = torch.zeros(n_rows, dtype=torch.bool, device=vertices.device)
-    has[arcs.row[loop]] = True
-    if wanted is not None:
-        has |= ~wanted
-    lacking = (~has).nonzero().ravel()
-    row = torch.cat([arcs.row, lacking])
-    vertex = torch.cat([arcs.vertex, vertices[lacking]])
-    value = arcs.value
-    if value is not None:
-        value = torch.cat([value, value.new_ones(lacking.numel())])
-    span = int(vertex.max()) + 1 if vertex.numel() else 1
-    order = torch.argsort(row * span + vertex, stable=True)
-    out = Arcs(row, vertex, value).pick(order)
-    if not arcs.data:
-        return out
-    assert loops is not None
-    place = torch.empty_like(order)  # where each of the old arcs, then of the new, stands now
-    place[order] = torch.arange(order.numel(), device=order.device)
-    old, new = place[: arcs.row.numel()], place[arcs.row.numel() :]
-    for name, x in arcs.data.items():
-        wide = out.data[name] = x.new_empty(order.numel(), *x.shape[1:])
-        wide[old] = x
-        wide[old[loop]] = loops[name][arcs.row[loop]]
-        wide[new] = loops[name][lacking]
+    n_rows, device = vertices.numel(), vertices.device
+    counts = torch.bincount(arcs.row, minlength=n_rows)
+    has = torch.zeros(n_rows, dtype=torch.bool, device=device) if wanted is None else ~wanted
+    lower = torch.zeros(n_rows, dtype=torch.int64, device=device)  # arcs of a row before its loop's place
+    for part in _parts(arcs):
+        row, vertex = arcs.row[part], arcs.vertex[part]
+        own = vertices[row]
+        has[row[vertex == own]] = True
+        lower += torch.bincount(row[vertex < own], minlength=n_rows)
+    lacking = ~has
+    new = lacking.cumsum(0) - lacking.long()  # loops that the rows before get
+    total = arcs.row.numel() + int(lacking.sum())
+    out = Arcs(
+        arcs.row.new_empty(total), arcs.vertex.new_empty(total),
+        None if arcs.value is None else arcs.value.new_ones(total),
+        {name: x.new_empty(total, *x.shape[1:]) for name, x in arcs.data.items()},
+    )  # fmt: skip
+    for part in _parts(arcs):
+        row, vertex = arcs.row[part], arcs.vertex[part]
+        own = vertices[row]
+        at = torch.arange(part.start, part.stop, device=device) + new[row] + (lacking[row] & (vertex > own))
+        out.row[at], out.vertex[at] = row, vertex
+        if out.value is not None and arcs.value is not None:
+            out.value[at] = arcs.value[part]
+        loop = vertex == own
+        for name, x in arcs.data.items():
+            assert loops is not None
+            out.data[name][at] = x[part]
+            out.data[name][at[loop]] = loops[name][row[loop]]
+    lacks = lacking.nonzero().ravel()
+    at = (counts.cumsum(0) - counts + lower + new)[lacks]
+    out.row[at], out.vertex[at] = lacks.to(out.row.dtype), vertices[lacks].to(out.vertex.dtype)
+    for name, x in out.data.items():
+        assert loops is not None
+        x[at] = loops[name][lacks]
     return out
+
+
+def _parts(arcs: Arcs) -> Iterator[slice]:
+    """Some arcs at a time: what stands between has not the size of all."""
+    count = arcs.row.numel()
+    for begin in range(0, count, SOME_ARCS):
+        yield slice(begin, min(begin + SOME_ARCS, count))
 
 
 def read_normalised(
@@ -231,7 +264,7 @@ def read_normalised(
     loops = how in ("gcn", "loops")
     if data and loops:  # what a loop carries follows from all of its row
         keep = None
-    arcs = read_arcs(source, vertices, data, dtype, keep)
+    arcs = read_arcs(source, vertices, data, dtype, keep, index_dtype(source.num_nodes))
     if how == "none":
         return arcs
     if loops:
@@ -245,12 +278,22 @@ def read_normalised(
         mine = _own_sums(source, vertices[own[0] : own[1]], loops)
         total = Fetch(comm, owners, vertices, distinct=True).rows(mine[:, None]).ravel()
     if how == "mean":
-        scale = torch.where(total != 0, 1 / total, 0.0)[arcs.row]
-        return replace(arcs, value=scale if arcs.value is None else scale * arcs.value.double())
-    root = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
-    of_columns = _of_columns(source, root[own[0] : own[1]].contiguous(), arcs.vertex, comm, owners)
-    value = root[arcs.row] * of_columns
-    return replace(arcs, value=value if arcs.value is None else value * arcs.value.double())
+        scale, value = torch.where(total != 0, 1 / total, 0.0), None
+    else:
+        scale = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
+        value = _of_columns(source, scale[own[0] : own[1]].contiguous(), arcs.vertex, comm, owners)
+    return replace(arcs, value=_scaled(arcs, scale, value))
+
+
+def _scaled(arcs: Arcs, scale: Tensor, value: Tensor | None) -> Tensor:
+    """scale[row] · value · the arc's weight, in float64."""
+    out = torch.empty(arcs.row.numel(), dtype=torch.float64, device=scale.device) if value is None else value
+    for part in _parts(arcs):
+        by_row = scale[arcs.row[part]]
+        out[part] = by_row if value is None else by_row * value[part]
+        if arcs.value is not None:
+            out[part] *= arcs.value[part].double()
+    return out
 
 
 def _own_sums(source: Source, vertices: Tensor, loops: bool) -> Tensor:
@@ -274,7 +317,7 @@ def _of_columns(source: Source, own: Tensor, ids: Tensor, comm: Communicator, ow
     whole = comm.all_gather(own, sizes, phase="plan")
     begin = torch.tensor([0, *sizes], device="cpu").cumsum(0)
     out = torch.empty(ids.numel(), dtype=own.dtype, device=own.device)
-    for part, into in zip(ids.split(_SOME_ARCS), out.split(_SOME_ARCS), strict=True):
-        owner, place = owners.find(part)
+    for part, into in zip(ids.split(SOME_ARCS), out.split(SOME_ARCS), strict=True):
+        owner, place = owners.find(part.long())
         into.copy_(whole[begin[owner] + place])
     return out
