@@ -45,6 +45,32 @@ def test_a_saved_assignment_trains(weft: Weft):
     assert json.loads(answer.out)["equal"] is True
 
 
+def test_a_store_is_cut_and_written_row_by_row_and_never_loaded(weft: Weft, monkeypatch):
+    """The figures are those of the parts in memory; a rank of the store that comes out reads one range."""
+    from weft.graph import Store, load, open_store, write_store
+
+    graph = load(GRAPH)
+    write_store(graph, "g.weft")
+    monkeypatch.setattr(Store, "graph", None)
+    words = ("partition", "g.weft", "--parts", "3", "--method", "stream", "--buffer", "500", "--json")
+    said = json.loads(weft(*words, "--out", "p.npy").out)
+    parts = np.load("p.npy")
+    found = measure(graph, parts, 3)
+    for key in ("volume_total", "messages_max", "imbalance", "edge_cut"):
+        assert said[key] == found.as_dict()[key]
+    assert said["imbalance"] <= 0.04
+    weft(*words, "--out", "g.parts.weft")
+    store = open_store("g.parts.weft", verify=False)
+    assert store.parts == np.bincount(parts).tolist()
+    assert store.num_arcs == graph.num_arcs
+
+
+def test_what_the_stream_reads_is_refused_of_others(weft: Weft):
+    answer = weft("partition", GRAPH, "--parts", "3", "--method", "metis", "--passes", "2")
+    assert answer.status == 2
+    assert "method metis does not read passes, stream does" in answer.err
+
+
 def test_several_methods_make_a_table(weft: Weft):
     answer = weft("partition", GRAPH, "--parts", "4", "--method", "random,metis,hypergraph")
     lines = answer.out.splitlines()

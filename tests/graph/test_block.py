@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import weft.graph.rows as rows_of
 import weft.graph.store as module
 from weft.errors import UserError
 from weft.graph import Graph, Store, load, open_store, write_store
@@ -53,7 +54,7 @@ def test_a_block_is_the_part_of_the_dense_matrix(opened, rows, columns, long):
     graph, store = opened
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_LONG", long)
-        patch.setattr(module, "_SOME_ARCS", 13)
+        patch.setattr(rows_of, "_SOME_ARCS", 13)
         if columns == "thirds":
             found = store.block(rows if isinstance(rows, tuple) else torch.tensor(rows), lambda v: v % 3 == 1)
             mask = torch.arange(N) % 3 == 1

@@ -36,8 +36,9 @@ _EVERY = 0.001
 
 
 def bench_memory(
-    graphs: list[str], ways: list[str], ranks: list[int], partition: str, hidden: int, epochs: int
-) -> dict[str, Any]:
+    graphs: list[str], ways: list[str], ranks: list[int], partition: str, hidden: int, epochs: int,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:  # fmt: skip
     """A row per graph, way and number of ranks: bytes of a rank above idle; and a fit of each way."""
     for way in ways:
         if way not in WAYS and (way not in STRATEGIES or way == "grid"):
@@ -57,6 +58,7 @@ def bench_memory(
                         {"graph": graph, "way": way, "ranks": count, **sizes[kind],
                          "bytes": json.loads(_forked(work))}
                     )  # fmt: skip
+                    say(f"{graph}, {way} on {count}: {rows[-1]['bytes'] / 1e6:.2f} MB a rank")
             for path in paths.values():
                 path.unlink()
     return {"rows": rows, "fits": [fit(way, [r for r in rows if r["way"] == way]) for way in ways]}

@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--ranks", default="2", metavar="N", help="ranks to compare with one (2)")
     parser.add_argument("--engine", default="auto", help="mpi, torch, threads or auto (auto)")
     parser.add_argument(
-        "--partition", default="random", help="block, random, metis, hypergraph or a file (random)"
+        "--partition", default="random", help="block, random, metis, hypergraph, stream or a file (random)"
     )
     parser.add_argument("--dtype", default="float64", help="float64 or float32 (float64)")
     parser.add_argument("--seed", default="0", metavar="N", help="of weights, dropout and the partition (0)")

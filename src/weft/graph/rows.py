@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,9 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError
+
+_SOME_ARCS = 1 << 18
+"""Looked at together."""
 
 
 class Compressed(NamedTuple):
@@ -105,6 +109,21 @@ def check_index_pointer(indptr: Tensor, nnz: int) -> None:
         )
     if first != 0 or last != nnz:
         raise UserError(f"indptr runs from {first} to {last} for {nnz} indices. It must run from 0 to {nnz}.")
+
+
+def arc_pieces(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(row, place) of the arcs starts[k]..ends[k]-1 of every row k, at most `_SOME_ARCS` at a time.
+
+    >>> [(row.tolist(), place.tolist()) for row, place in arc_pieces(np.array([7, 0]), np.array([9, 1]))]
+    [([0, 0, 1], [7, 8, 0])]
+    """
+    before = np.concatenate([[0], np.cumsum(ends - starts)])
+    for first in range(0, int(before[-1]), _SOME_ARCS):
+        number = np.arange(first, min(first + _SOME_ARCS, int(before[-1])))
+        low, high = np.searchsorted(before, [number[0], number[-1]], side="right") - 1
+        inside = np.clip(before[low : high + 2], number[0], number[-1] + 1)
+        row = np.repeat(np.arange(low, high + 1), np.diff(inside))
+        yield row, number - before[row] + starts[row]
 
 
 def index_dtype(num_nodes: int) -> torch.dtype:

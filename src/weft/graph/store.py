@@ -20,7 +20,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,12 @@ from weft.graph.checks import ChunkChecks
 from weft.graph.graph import NAMED, PAIRS, Graph, check_pairs
 from weft.graph.guard import about, check_fits, name_bus_errors
 from weft.graph.header import TYPES, read_header, truncated
+from weft.graph.rows import arc_pieces
 from weft.graph.writer import Section, Writer, replacing
 
 _CHUNK = 1 << 24
 _ARCS: tuple[str, ...] = ("indices", "weights")
 _WINDOW = 16 << 20  # bytes of the file that are mapped at a time where scattered rows are read
-_SOME_ARCS = 1 << 18  # looked at together where a block is read
 _LONG = 1 << 12  # from so many arcs on a row's part of a block is searched for, not read through
 
 
@@ -471,17 +471,6 @@ class Store:
             del window
             at = end
         return out
-
-
-def arc_pieces(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(row, place) of the arcs starts[k]..ends[k]-1 of every row k, at most `_SOME_ARCS` at a time."""
-    before = np.concatenate([[0], np.cumsum(ends - starts)])
-    for first in range(0, int(before[-1]), _SOME_ARCS):
-        number = np.arange(first, min(first + _SOME_ARCS, int(before[-1])))
-        low, high = np.searchsorted(before, [number[0], number[-1]], side="right") - 1
-        inside = np.clip(before[low : high + 2], number[0], number[-1] + 1)
-        row = np.repeat(np.arange(low, high + 1), np.diff(inside))
-        yield row, number - before[row] + starts[row]
 
 
 # Writing

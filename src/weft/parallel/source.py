@@ -14,8 +14,7 @@ from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.arrays import key_of, largest, of_loops
-from ..graph.rows import index_dtype
-from ..graph.store import arc_pieces
+from ..graph.rows import arc_pieces, index_dtype
 from .fetch import Fetch, Owners
 
 Source = Graph | Store

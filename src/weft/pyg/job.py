@@ -46,7 +46,7 @@ class Job:
         """This rank's share of a graph, as a PyG `Data`: its vertices' rows, and the arcs that end there.
 
             data       a PyG `Data`, the same on every rank; or a weft `Graph`; or the path of a store
-            partition  block, random, metis, hypergraph or a file of parts, as in `weft partition`
+            partition  block, random, metis, hypergraph, stream or a file of parts, as in `weft partition`
 
         Attributes of vertices and arcs are cut, what else there is stays. Tensors of the share know what
         their rows are: modules and losses give what they would give in one process.

@@ -145,9 +145,9 @@ class ParallelConfig(Section):
     exchange: str = ""
     """What moves: dense (whole blocks) or sparse (only rows that are read); by default the strategy's own."""
     partition: str = "random"
-    """Who owns which vertex: random, block, hash, metis, hypergraph, stochastic, auto, or a file (.npy)."""
+    """Who owns which vertex: random, block, hash, metis, hypergraph, stochastic, stream, auto, or a file."""
     epsilon: float = 0.03
-    """How far the heaviest part may be above the mean, for metis, hypergraph and stochastic."""
+    """How far the heaviest part may be above the mean, for metis, hypergraph, stochastic and stream."""
     preset: str = "auto"
     """Mt-KaHyPar's preset: default, quality, highest-quality, large-k, deterministic, or auto."""
     order: str = "none"
