@@ -9,6 +9,7 @@ virtual: P threads of a process that is forked for each run, and whose private m
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -31,6 +32,7 @@ from ..train import RunConfig, Trainer
 WAYS = ("batches", "link")
 """Beside the strategies: sampled batches, and links; both on 1d's grid."""
 TERMS = ("fixed", "n/P", "arcs/P", "n", "arcs")
+_ARENA_MAX = -8  # of malloc.h
 _EVERY = 0.001
 """Seconds between two looks at the memory."""
 
@@ -158,6 +160,8 @@ def _forked(work: Callable[[], str]) -> str:
         status = 1
         try:
             os.close(read)
+            # One heap, as a process has that is one rank: threads would each keep what they freed.
+            ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
             with os.fdopen(write, "w") as file:
                 try:
                     file.write("+" + work())
