@@ -33,7 +33,7 @@ def defer_compiler() -> None:
         return
     stand_in = _StandIn(spec.origin)
     sys.modules[_NAME] = stand_in
-    torch._dynamo = stand_in  # type: ignore[assignment]
+    torch._dynamo = stand_in
 
 
 class _StandIn(types.ModuleType):
@@ -62,9 +62,9 @@ class _StandIn(types.ModuleType):
     def _load(self) -> types.ModuleType:
         with self._lock:
             if sys.modules.get(_NAME) is self:
-                del sys.modules[_NAME], torch._dynamo  # type: ignore[attr-defined]
+                del sys.modules[_NAME], torch._dynamo
                 real = importlib.import_module(_NAME)
-                torch._dynamo = real  # type: ignore[assignment]
+                torch._dynamo = real
                 for fn in self._told:  # they ask again, and the compiler answers
                     if getattr(fn, "__dynamo_disable", None) is fn:
                         delattr(fn, "__dynamo_disable")  # by name: a class would mangle it

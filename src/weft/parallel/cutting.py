@@ -120,8 +120,11 @@ def cut_into_plan(
     names = Names(blocks, unions, index)
     columns_read: list[Tensor] = []
     for j, (begin, end) in enumerate(unions):
-        here = slice(None) if grid.row == 1 else slab_of == j
-        own = arcs if grid.row == 1 else arcs.pick(here)
+        here: Tensor | slice = slice(None)
+        own = arcs
+        if grid.row > 1:
+            here = slab_of == j
+            own = arcs.pick(here)
         column, width = place[here] - begin, end - begin
         if sparse and j != i:
             read, column = torch.unique(column, return_inverse=True)
