@@ -145,7 +145,7 @@ FOREIGN = [
     ),
     (
         {"parallel.partition": "metis"}, "parallel.preset",
-        "partition metis does not read preset, hypergraph, stochastic, stream and auto do. "
+        "partition metis does not read preset, hypergraph, stochastic and auto do. "
         "Leave out --preset, or use --partition hypergraph.",
     ),
     (
