@@ -19,8 +19,6 @@ REFUSED = {
     "SAGEConv(aggr=max, flow=target_to_source) plain": "MaxAggregation",
     "SuperGATConv(heads=2, attention_type=MX) plain": "SuperGATConv",
     "RGATConv(num_relations=3, num_bases=2, attention_mechanism=within-relation)": "RGATConv",
-    "HEATConv": "HeteroLinear",
-    "HGTConv": "HGTConv",
     "GPSConv": "GPSConv",
     "WLConv()": "WLConv",
     "MeshCNNConv": "MeshCNNConv",

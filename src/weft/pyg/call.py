@@ -92,6 +92,13 @@ class Call:
             return self.args[place]
         return self.kwargs.get(name, default)
 
+    def given(self, place: int, name: str, value: Any) -> Call:
+        """The same call with another argument."""
+        if place < len(self.args):
+            args = (*self.args[:place], value, *self.args[place + 1 :])
+            return Call(self.func, args, self.kwargs, self.home)
+        return Call(self.func, self.args, self.kwargs | {name: value}, self.home)
+
     @property
     def x(self) -> Tensor:
         """The first argument, by whatever name."""

@@ -27,6 +27,7 @@ from .call import Refused
 from .fast import install
 from .layerwise import layerwise
 from .mode import Sharing
+from .rowwise import by_row
 from .share import Cut, share
 from .space import tag_of
 
@@ -65,8 +66,10 @@ class Job:
         self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
         for p in model.parameters():
             p.__dict__["_weft_same"] = True
-        if fast and "torch_geometric" in sys.modules:  # else it has no such layers
-            install(model, self.sharing.chance, quiet=True)
+        if "torch_geometric" in sys.modules:  # else it has no such layers
+            by_row(model, self.comm)
+            if fast:
+                install(model, self.sharing.chance, quiet=True)
         for path, module in model.named_modules():
             self._follow(module, path)
         return model

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..parallel import Partial, Replicated, redistribute
 from .call import Call, positive, put, rule
-from .space import Names, Tag, tag_of
+from .space import Names, Several, Tag, tag_of
 
 
 def total(call: Call, x: Tensor) -> Tensor:
@@ -158,10 +158,11 @@ def _last_name(call: Call, x: Tensor, tag: Tag) -> Any:
     One process would leave out vertices after the last one that has an arc; this is refused, not imitated.
     """
     pairs = [(x, tag.names)] if isinstance(tag.names, Names) else list(zip(x, tag.names or (), strict=True))
-    spaces = {names.space for _, names in pairs}
-    if call.name != "max" or call.get(1, "dim") is not None or len(spaces) != 1:
+    spaces = {None if isinstance(names, Several) else names.space for _, names in pairs}
+    if None in spaces or call.name != "max" or call.get(1, "dim") is not None or len(spaces) != 1:
         raise call.refuse("looks for one of the vertex numbers, which differ from rank to rank")
     space = spaces.pop()
+    assert space is not None
     if call.alone:
         return call.run()
     most = max((int(names.numbers(v).max()) for v, names in pairs if v.numel()), default=-1)

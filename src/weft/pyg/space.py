@@ -8,6 +8,7 @@ space its rows are:
     a subset      x[mask]
     some after others         torch.cat, such as arcs and then the loops that were added
     each of them k times      [n_own, k] seen as [n_own · k]
+    all of them k times       [k, n_own] seen as [k · n_own]
 
 Tensors of two spaces are never mixed: x[mask] + x is refused here as it is in one process.
 """
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
+from ..errors import UserError
 from ..parallel import Blocks, Fetch
 
 
@@ -121,7 +123,9 @@ class Times(Space):
         return self.of.total * self.k
 
 
-class _Joined(Space):
+class Joined(Space):
+    """The rows of `parts`, one after the other, on every rank."""
+
     def __init__(self, parts: Sequence[Space]):
         first = parts[0]
         name = " and ".join(part.name for part in parts)
@@ -144,7 +148,24 @@ def joined(parts: Sequence[Space]) -> Space:
     """The rows of one space after those of another, on every rank."""
     if len(parts) == 1:
         return parts[0]
-    return parts[0]._made.setdefault(tuple(id(p) for p in parts[1:]), _Joined(parts))
+    return parts[0]._made.setdefault(tuple(id(p) for p in parts[1:]), Joined(parts))
+
+
+def cut(space: Space, start: int, stop: int) -> Space | None:
+    """The rows start … stop of a joined space, where these are whole parts; None where they are not.
+
+    Both are numbers of rows: a part begins there on this rank, and among the rows of all ranks.
+    """
+    if not isinstance(space, Joined):
+        return None
+    ends = [(0, 0)]
+    for part in space.parts:
+        ends.append((ends[-1][0] + part.size, ends[-1][1] + part.total))
+    marks = [(here(n), everywhere(n)) for n in (start, stop)]
+    if any(mark not in ends for mark in marks) or marks[0] == marks[1]:
+        return None
+    first, last = ends.index(marks[0]), len(ends) - 1 - ends[::-1].index(marks[1])
+    return joined(space.parts[first:last]) if first < last else None
 
 
 def agree(a: Space, b: Space) -> bool:
@@ -168,7 +189,7 @@ def _begin(a: Space, b: Space) -> int | None:
     if a.family == b.family:
         return 0
     begin = 0
-    for part in a.of.parts if isinstance(a, _Subset) and isinstance(a.of, _Joined) else ():
+    for part in a.of.parts if isinstance(a, _Subset) and isinstance(a.of, Joined) else ():
         if part is b:
             return begin
         begin += part.span
@@ -201,6 +222,25 @@ class Names:
         """The numbers, in the whole graph, of what is named."""
         known = self.space.ids if self.halo is None else torch.cat([self.space.ids, self.halo.ids])
         return known.to(values.device)[values]
+
+
+class Several(Names):
+    """Names of several kinds, some arcs after others, and where the rows of each kind begin among all.
+
+    parts   (how many, which names, where what they name begins: a number of rows)
+
+    Values stay what they were: they are brought to rows when it is known which rows are read (`resolved`).
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, Names, int]]):
+        nowhere = Space(parts[0][1].space.comm, 0, 0, "vertices of several kinds")  # agrees with no other
+        super().__init__(nowhere, None)
+        object.__setattr__(self, "parts", tuple(parts))
+
+    parts: tuple[tuple[int, Names, int], ...]
+
+    def numbers(self, values: Tensor) -> Tensor:
+        raise UserError("vertices of several kinds have no numbers in common. Use one edge_index a relation.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +276,11 @@ def set_tag(x: Tensor, tag: Tag | None) -> Tensor:
 def here(count: int) -> int:
     """A number of rows as a plain number: those of this rank."""
     return int.__int__(count)
+
+
+def everywhere(count: Any) -> Any:
+    """The same of all ranks; what is no number of rows stays."""
+    return count.world if isinstance(count, Count) else count
 
 
 class Count(int):
@@ -288,11 +333,43 @@ class Count(int):
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __floordiv__(self, other: Any) -> Any:  # of two numbers of rows everybody's: a rank may have none
+        return self.world // other.world if isinstance(other, Count) else self._with(other, operator.floordiv)
+
+    def __mod__(self, other: Any) -> Any:
+        return self.world % other.world if isinstance(other, Count) else self._with(other, operator.mod)
+
     def __truediv__(self, other: Any) -> Any:
-        return self.world / (other.world if isinstance(other, Count) else other)
+        return self.world / everywhere(other)
 
     def __rtruediv__(self, other: Any) -> Any:
         return other / self.world
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // self.world
+
+    def __rmod__(self, other: Any) -> Any:
+        return other % self.world
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(self.world, everywhere(other), modulo)
+
+    def __rpow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(other, self.world, modulo)
+
+    def __divmod__(self, other: Any) -> Any:
+        return divmod(self.world, everywhere(other))
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return divmod(other, self.world)
+
+    def __neg__(self) -> int:
+        return -self.world
+
+    def __abs__(self) -> int:
+        return self.world
+
+    __pos__ = __round__ = __trunc__ = __floor__ = __ceil__ = __abs__
 
     def __float__(self) -> float:
         return float(self.world)
@@ -320,9 +397,9 @@ class Count(int):
         return self._compare(other, operator.ge)
 
     def __eq__(self, other: object) -> bool:
-        """Shapes are compared as they are here; whether there are rows at all is asked of everybody."""
-        if isinstance(other, int) and not isinstance(other, Count) and other == 0:
-            return self.world == 0
+        """Shapes are compared as they are here; whether there are rows, or one, is asked of everybody."""
+        if isinstance(other, int) and not isinstance(other, Count) and other in (0, 1):
+            return self.world == other
         return int.__eq__(self, other) is True
 
     def __ne__(self, other: object) -> bool:
