@@ -16,7 +16,7 @@ import weft
 from weft.comm import Ledger, run_ranks
 from weft.errors import Note, UserError
 from weft.nn import GCNLayer
-from weft.parallel import Grid, Operator
+from weft.parallel import Operator, choose
 from weft.pyg import ranks, recipes, views
 from weft.pyg import recognise as recognising
 from weft.pyg.fast import Fast, explain
@@ -380,12 +380,15 @@ def test_what_is_fast_on_ranks_is_right_without_it_too(case: Case, monkeypatch):
     assert worst(make(), call) < TOLERANCE
 
 
-def on_halo(comm, graph, weights):
-    """Words of two GCN layers, forward and back: PyG's on a shared graph, and weft's on its halo."""
+PHASES = "split", "gather", "reduce", "join"
+
+
+def on_grid(comm, graph, strategy, sides):
+    """Words of two GCN layers, forward and back: PyG's on a shared graph, and weft's on the same grid."""
     torch.manual_seed(0)
     found = []
     with ranks(comm) as job:
-        data = job.share(graph, "random")
+        data = job.share(graph, "random", strategy=strategy, grid=sides)
         model = job.wrap(nn.ModuleList([g.GCNConv(8, 5), g.GCNConv(5, 7)]).double())
         data.x = data.x.double()
         data.x.requires_grad_()
@@ -398,10 +401,11 @@ def on_halo(comm, graph, weights):
         run()  # the plan is told once
         with Ledger() as ledger:
             h = run()
-        found = [h, ledger.words("gather"), ledger.words("reduce"), explain(model)]
+        found = [h, [ledger.words(phase) for phase in PHASES], explain(model)]
         blocks = data.edge_index.__dict__["_weft_tag"].names[1].space.blocks
         weights = [p.detach() for p in model.parameters()]
-    A = Operator.build(graph, comm, Grid(comm.size), "gcn", "sparse", blocks, torch.float64)
+    grid, exchange = choose(strategy, comm.size, sides)
+    A = Operator.build(graph, comm, grid, "gcn", exchange, blocks, torch.float64)
     layers = nn.ModuleList([GCNLayer(8, 5), GCNLayer(5, 7)]).double()
     with torch.no_grad():
         for layer, (bias, weight) in zip(layers, (weights[:2], weights[2:]), strict=True):
@@ -411,14 +415,20 @@ def on_halo(comm, graph, weights):
     with Ledger() as ledger:
         h = layers[1](A, layers[0](A, x).relu())
         h.square().sum().backward()
-    return [found, [A.layout.collect(h), ledger.words("gather"), ledger.words("reduce")]]
+    return [found, [A.layout.collect(h), [ledger.words(phase) for phase in PHASES]]]
 
 
-def test_words_of_pygs_gcn_on_halo_are_those_of_wefts_own():
+@pytest.mark.parametrize(
+    ("count", "strategy", "sides"),
+    [(3, "halo", ""), (3, "1d", ""), (4, "2d", "2x2"), (3, "feature", ""), (6, "2d", "3x2"), (4, "1.5d", "2x2"),
+     (8, "3d", "2x2x2")],
+)  # fmt: skip
+def test_words_of_pygs_gcn_are_those_of_wefts_own_on_any_grid(count, strategy, sides):
     graph = weft.load("sbm:nodes=97,features=8,classes=4")
-    for (h, *words, how), (want, *wefts) in run_ranks(on_halo, 3, "threads", graph, None):
+    for (h, words, how), (want, wefts) in run_ranks(on_grid, count, "threads", graph, strategy, sides):
         assert words == wefts
-        assert words[0] > 0
+        assert sum(words) > 0
+        assert (words[0] > 0) == (words[3] > 0) == (strategy in ("2d", "3d", "feature"))
         assert difference(h, want) < TOLERANCE
         assert how == {"0 (GCNConv)": "weft", "1 (GCNConv)": "weft"}
 

@@ -53,6 +53,21 @@ def test_any_partition_will_do_also_with_a_rank_that_owns_next_to_nothing(partit
     assert worst(make(), call, partition=partition, count=5) < TOLERANCE
 
 
+SOME = (
+    "GCNConv(improved", "GATConv(heads=2, edge_dim=3", "GATv2Conv(heads=2", "TransformerConv(heads=2, concat",
+    "SAGEConv(aggr=max) plain", "EdgeConv() plain", "GINConv(batch norm", "ChebConv(normalization=rw",
+)  # fmt: skip
+"""Layers that weft's kernels do, and others; data of arcs, norms over all rows."""
+
+
+@pytest.mark.parametrize(("grid", "count"), [("2x1x2", 4), ("1x1x3", 3), ("2x2x2", 8)])
+@pytest.mark.parametrize("start", SOME)
+def test_on_a_grid_with_a_feature_axis_a_conv_is_that_of_one_process(start, grid, count):
+    label, make, call = next(case for case in CASES if case[0].startswith(start))
+    torch.manual_seed(1)
+    assert worst(make(), call, count=count, grid=grid) < TOLERANCE
+
+
 def test_a_difference_is_noticed():
     """The comparison is no tautology: one weight that differs by a millionth is seen."""
     _, make, call = CASES[0]

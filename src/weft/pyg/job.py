@@ -43,17 +43,27 @@ class Job:
         self._seed = seed
         self.sharing = Sharing(comm, seed)
 
-    def share(self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none") -> Any:
+    def share(
+        self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none",
+        strategy: str = "halo", grid: str = "",
+    ) -> Any:  # fmt: skip
         """This rank's share of a graph, as a PyG `Data`: its vertices' rows, and the arcs that end there.
 
             data       a PyG `Data`, the same on every rank; or a weft `Graph`; or the path of a store
             partition  block, random, metis, hypergraph or a file of parts, as in `weft partition`
+            strategy   halo, 1d, 2d, feature, …, with its `grid`, as in `weft train`
+
+        On every grid a rank has the complete rows of its own vertices, n/P of them: ranks of a feature line
+        share the output rows. Layers that go through weft's kernels compute A's products on the grid, as
+        weft's own do: there the ranks of a feature line hold the same arcs and take some columns each. Any
+        other module computes the rows of its rank, and fetches those of neighbours.
 
         Attributes of vertices and arcs are cut, what else there is stays. Tensors of the share know what
         their rows are: modules and losses give what they would give in one process.
         """
         with torch._C.DisableTorchFunction():
-            return share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
+            cut = Cut(partition, epsilon, order=order, strategy=strategy, grid=grid)
+            return share(data, self.comm, cut, self._seed)
 
     def wrap(self, model: nn.Module, fast: bool = True) -> nn.Module:
         """The model itself, with rank 0's weights on every rank; `backward` sums their gradients.

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Graph, Store, open_store
-from ..parallel import Blocks, ByBlocks, Fetch, Grid
+from ..parallel import ByBlocks, Fetch, Grid, choose
 from ..parallel.assign import assign
 from ..parallel.source import read_arcs, read_vertices
 from .space import Count, Halo, Names, Root, Tag, set_tag
@@ -21,12 +21,22 @@ from .space import Count, Halo, Names, Root, Tag, set_tag
 
 @dataclass
 class Cut:
-    """How vertices are shared out (`weft partition`); `order` is that within a rank."""
+    """How vertices are shared out (`weft partition`); `order` is that within a rank.
+
+    strategy, grid   as in `weft train`: the grid of ranks, and how the rows of recognised layers move on it
+    """
 
     partition: str = "block"
     epsilon: float = 0.03
     preset: str = "default"
     order: str = "none"
+    strategy: str = "halo"
+    grid: str = ""
+
+    def among(self, comm: Communicator) -> tuple[Grid, bool]:
+        """(the grid of these ranks, whether only rows that are read travel)."""
+        grid, exchange = choose(self.strategy, comm.size, self.grid)
+        return grid, exchange == "sparse"
 
 
 class Shares:
@@ -35,11 +45,14 @@ class Shares:
     blocks  the vertices of each rank        space   this rank's
     """
 
-    def __init__(self, comm: Communicator, blocks: Blocks, name: str = "vertices"):
-        self.comm, self.blocks = comm, blocks
-        self.owners = ByBlocks(blocks)
+    def __init__(
+        self, comm: Communicator, source: Graph | Store, cut: Cut, seed: int, name: str = "vertices"
+    ):
+        grid, sparse = cut.among(comm)
+        self.comm, self.blocks = comm, assign(source, grid, cut, seed, comm)
+        self.owners = ByBlocks(self.blocks)
         self.own = self.owners.own(comm.rank)
-        self.space = Root(comm, self.own, blocks.order.numel(), name, blocks)
+        self.space = Root(comm, self.own, self.blocks.order.numel(), name, self.blocks, sparse)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
         """This rank's rows of what all vertices have."""
@@ -96,7 +109,7 @@ def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     _check(data, comm)
     edges, n = data.edge_index.cpu(), int(data.num_nodes)
     graph = Graph.from_arcs(edges[0], edges[1], n)
-    shares = Shares(comm, assign(graph, Grid(comm.size), cut, seed, comm))
+    shares = Shares(comm, graph, cut, seed)
     kinds = {key: _kind(data, key) for key in data.keys()}  # noqa: SIM118  not a dict
     arcs = {key: _arcs(shares, data[key]) for key, kind in kinds.items() if kind == "arcs"}
     out = data.__class__()
@@ -130,7 +143,7 @@ def _of_hetero(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     shares = {}
     for kind, n in counts.items():
         bare = Graph.from_arcs([], [], n)
-        shares[kind] = Shares(comm, assign(bare, Grid(comm.size), cut, seed, comm), f"vertices of {kind}")
+        shares[kind] = Shares(comm, bare, cut, seed, f"vertices of {kind}")
     out = data.__class__()
     for kind in data.node_types:
         for key, value in data[kind].items():
@@ -207,7 +220,7 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) ->
     """Rows and arcs are read as they are needed: no rank holds the whole."""
     from torch_geometric.data import Data
 
-    shares = Shares(comm, assign(source, Grid(comm.size), cut, seed, comm))
+    shares = Shares(comm, source, cut, seed)
     arcs, n = read_arcs(source, shares.own), source.num_nodes
     target = shares.own[arcs.row]
     # An arc is there once: source and target number it.

@@ -91,12 +91,16 @@ class Space:
 class Root(Space):
     """Vertices or arcs of a shared graph, by their numbers in the whole one.
 
-    blocks   of vertices: who owns which
+    blocks   of vertices: who owns which, on which grid
+    sparse   whether products with A send only the rows that are read
     """
 
-    def __init__(self, comm: Communicator, ids: Tensor, total: int, name: str, blocks: Blocks | None = None):
+    def __init__(
+        self, comm: Communicator, ids: Tensor, total: int, name: str, blocks: Blocks | None = None,
+        sparse: bool = True,
+    ):  # fmt: skip
         super().__init__(comm, ids.numel(), total, name)
-        self._ids, self._total, self.blocks = ids, total, blocks
+        self._ids, self._total, self.blocks, self.sparse = ids, total, blocks, sparse
 
 
 class _Subset(Space):
