@@ -433,6 +433,33 @@ def test_words_of_pygs_gcn_are_those_of_wefts_own_on_any_grid(count, strategy, s
         assert how == {"0 (GCNConv)": "weft", "1 (GCNConv)": "weft"}
 
 
+class Equal(nn.Module):
+    """Maxima and minima, also of weighted rows, which are learned; many are equal."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.sage, self.graph = g.SAGEConv(W, C, aggr=reduce), g.GraphConv(C, C, aggr=reduce)
+
+    def forward(self, data):
+        weight = data.edge_weight.round() * self.sage.lin_l.weight.sum()
+        return self.graph(self.sage(data.x.round().relu(), data.edge_index).round(), data.edge_index, weight)
+
+
+@pytest.mark.parametrize("grid", ["", "2x1x2"])
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_on_ranks_a_maximum_shares_its_gradient_among_equals_as_pygs_does(reduce, grid):
+    said = []
+
+    def call(model, data):
+        out = model(data)
+        said.append(explain(model))
+        return out
+
+    torch.manual_seed(3)
+    assert worst(Equal(reduce), call, count=4, grid=grid) < TOLERANCE
+    assert said[-1] == {"sage (SAGEConv)": "weft", "graph (GraphConv)": "weft"}
+
+
 def dropped(comm, model, data):
     with ranks(comm, seed=2) as job:
         shared = job.share(data, "random")
@@ -447,3 +474,36 @@ def test_dropout_of_arcs_does_not_depend_on_ranks():
     for out, _ in run_ranks(dropped, 3, "threads", model, data):
         assert difference(out, one) < TOLERANCE
     assert not torch.equal(one, model.eval()(data.x, data.edge_index))
+
+
+class Dropping(nn.Module):
+    """Dropout of rows, of some rows, of arcs without loops and with them, of rows in another dim, of a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.gat, self.lin = g.GATConv(W, C, heads=2, dropout=0.4), nn.Linear(W, W)
+
+    def forward(self, data):
+        drop = nn.functional.dropout
+        h = drop(drop(data.x).t(), 0.3).t()
+        h = h + drop(data.x.unsqueeze(0).repeat(3, 1, 1), 0.3).sum(0)
+        some = drop(h[data.train_mask], 0.3)
+        h = nn.functional.linear(h, drop(self.lin.weight, 0.2))
+        return self.gat(h, data.edge_index), some
+
+
+def masked(comm, model, data):
+    with ranks(comm, seed=5) as job:
+        out = job.wrap(copy.deepcopy(model))(job.share(data, "random"))
+        return [job.collect(x) for x in out]
+
+
+def test_masks_of_dropout_are_those_of_one_rank_whatever_is_dropped():
+    data = directed()  # it has loops and an arc twice: GATConv runs as PyG's own
+    model = Dropping().double()
+    want = run_ranks(masked, 1, "threads", model, data)[0]
+    for found in run_ranks(masked, 3, "threads", model, data):
+        assert [difference(a, b) < TOLERANCE for a, b in zip(found, want, strict=True)] == [True, True]
+    torch.manual_seed(9)
+    other = run_ranks(masked, 1, "threads", model, directed(1))[0]
+    assert not torch.equal(other[0], want[0])

@@ -184,8 +184,11 @@ def test_weights_are_those_of_rank_0_and_what_has_no_shape_is_refused():
             return job.wrap(models[comm.rank]).weight.detach()
 
     assert all(torch.equal(found, first) for found in run_ranks(work, 3, "threads"))
-    with pytest.raises(UserError, match="has no shape yet"), ranks() as job:
-        job.wrap(g.GCNConv(-1, 3))
+    models = [g.GCNConv(-1, 3) for _ in range(2)]
+    with pytest.raises(UserError, match="has no shape yet"):
+        run_ranks(work, 2, "threads")
+    with ranks() as job:  # one process gives it a shape when it is first used
+        assert job.wrap(models[0])(torch.ones(2, 5), torch.tensor([[0], [1]])).shape == (2, 3)
 
 
 def test_a_model_that_nobody_wrapped_must_be_the_same_on_every_rank():

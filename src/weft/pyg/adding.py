@@ -113,8 +113,6 @@ def _everywhere(call: Call, out: Tensor, dim: int, index: Tensor, src: Tensor) -
     """Slots that every rank has, such as one per graph or class: added up over all rows."""
     if tag_of(out) is not None:
         raise call.refuse("adds rows to rows by numbers that are no vertices'")
-    if call.alone:
-        return set_tag(call.run(), None)
     if _how(call) not in _SUMS:
         raise call.refuse(f"({_how(call)}) over rows that are spread over ranks is not there, but for sums")
     mine = torch.zeros_like(out)

@@ -21,8 +21,6 @@ from .space import Tag, tag_of
 @rule("backward")
 def backward(call: Call) -> Any:
     """`loss.backward()` and `torch.autograd.backward(losses)`."""
-    if call.alone:
-        return call.run()
     roots = call.args[0] if call.args else call.kwargs["tensors"]
     roots = [roots] if isinstance(roots, Tensor) else list(roots)
     given = call.get(1, "gradient", call.kwargs.get("grad_tensors"))
@@ -50,7 +48,7 @@ def backward(call: Call) -> Any:
 def grad(call: Call) -> Any:
     """`torch.autograd.grad(loss, weights)`: of weights the sum over ranks, of rows this rank's."""
     outputs, inputs = call.get(0, "outputs"), call.get(1, "inputs")
-    if call.alone or not any(isinstance(t, Tensor) for t in call.tensors()):
+    if not any(isinstance(t, Tensor) for t in call.tensors()):
         return call.run()
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     leaves = [inputs] if isinstance(inputs, Tensor) else list(inputs)

@@ -78,10 +78,6 @@ class Call:
         return comm
 
     @property
-    def alone(self) -> bool:
-        return self.comm.size == 1
-
-    @property
     def in_place(self) -> bool:
         name = str(getattr(self.func, "__name__", ""))
         return name in IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))

@@ -26,9 +26,9 @@ from ..minibatch import parse_bytes
 from .call import Refused
 from .fast import install
 from .layerwise import layerwise
-from .mode import Sharing
+from .mode import Alone, Sharing
 from .rowwise import by_row
-from .share import Cut, share
+from .share import Cut, share, whole
 from .space import tag_of
 
 
@@ -41,7 +41,7 @@ class Job:
     def __init__(self, comm: Communicator, seed: int):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self._seed = seed
-        self.sharing = Sharing(comm, seed)
+        self.sharing = Sharing(comm, seed) if comm.size > 1 else Alone(seed)
 
     def share(
         self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none",
@@ -59,30 +59,35 @@ class Job:
         other module computes the rows of its rank, and fetches those of neighbours.
 
         Attributes of vertices and arcs are cut, what else there is stays. Tensors of the share know what
-        their rows are: modules and losses give what they would give in one process.
+        their rows are: modules and losses give what they would give in one process. One rank has all of the
+        graph, in its own order, and its tensors are torch's.
         """
         with torch._C.DisableTorchFunction():
             cut = Cut(partition, epsilon, order=order, strategy=strategy, grid=grid)
-            return share(data, self.comm, cut, self._seed)
+            return share(data, self.comm, cut, self._seed) if self.size > 1 else whole(data, self.comm, cut)
 
     def wrap(self, model: nn.Module, fast: bool = True) -> nn.Module:
         """The model itself, with rank 0's weights on every rank; `backward` sums their gradients.
 
         fast   PyG's layers that weft's kernels can do go through them (`weft.explain(model)` says which)
         """
+        if isinstance(self.sharing, Sharing):
+            self._share_weights(model, self.sharing)
+        if fast and "torch_geometric" in sys.modules:  # else it has no such layers
+            install(model, self.sharing.chance, quiet=True)
+        return model
+
+    def _share_weights(self, model: nn.Module, sharing: Sharing) -> None:
         with torch._C.DisableTorchFunction():
             self._same_weights(model)
-        known = {id(p) for p in self.sharing.parameters}
-        self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
+        known = {id(p) for p in sharing.parameters}
+        sharing.parameters += [p for p in model.parameters() if id(p) not in known]
         for p in model.parameters():
             p.__dict__["_weft_same"] = True
-        if "torch_geometric" in sys.modules:  # else it has no such layers
+        if "torch_geometric" in sys.modules:
             by_row(model, self.comm)
-            if fast:
-                install(model, self.sharing.chance, quiet=True)
         for path, module in model.named_modules():
-            self._follow(module, path)
-        return model
+            self._follow(module, path, sharing)
 
     def _same_weights(self, model: nn.Module) -> None:
         for name, p in model.named_parameters():
@@ -102,9 +107,9 @@ class Job:
                 for t, part in zip(mine, flat.split([t.numel() for t in mine]), strict=True):
                     t.copy_(part.view(t.shape))
 
-    def _follow(self, module: nn.Module, path: str) -> None:
+    def _follow(self, module: nn.Module, path: str, sharing: Sharing) -> None:
         """Know which module runs; and notice one whose result has lost its rows."""
-        kind, sharing = type(module).__name__, self.sharing
+        kind = type(module).__name__
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
             sharing.enter(path, kind)
@@ -119,7 +124,7 @@ class Job:
             where = sharing.where()
             sharing.leave()
             given = [t for t in (*args, *kwargs.values()) if tag_of(t) is not None]
-            if self.size == 1 or not given or not isinstance(out, Tensor) or tag_of(out) is not None:
+            if not given or not isinstance(out, Tensor) or tag_of(out) is not None:
                 return
             sizes = {tag.space.size for t in given if (tag := tag_of(t)) is not None}
             with torch._C.DisableTorchFunction():
@@ -161,6 +166,8 @@ class Job:
         drops or normalises over a batch would differ from step to step. No gradients.
         """
         limit = parse_bytes(memory, "memory") if isinstance(memory, str) else memory
+        with torch._C.DisableTorchFunction():
+            data = share(data, self.comm, Cut(), self._seed) if self.size == 1 else data
         return layerwise(layers, data, limit)
 
     def mean(self, losses: Tensor) -> Tensor:
@@ -188,6 +195,8 @@ class Job:
 @contextlib.contextmanager
 def ranks(comm: Communicator | None = None, engine: str = "auto", seed: int | None = None) -> Iterator[Job]:
     """Join the ranks that are there: of `weft run`, mpirun, srun or torchrun; without any, be the only one.
+
+    One rank is one process: torch as it is, but for dropout, whose masks are those of any number of ranks.
 
         seed  of the partition and of dropout; by default torch's, of rank 0
 

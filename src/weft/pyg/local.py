@@ -175,7 +175,7 @@ def arange(call: Call) -> Any:
 
 def numbered(call: Call, sizes: Any) -> Space | None:
     """The space whose number of rows was read off an edge_index, and stands here as a plain number."""
-    if call.alone or any(True for _ in counts(sizes)):
+    if any(True for _ in counts(sizes)):
         return None
     flat = [s for size in sizes for s in (size if isinstance(size, (tuple, list)) else (size,))]
     return next((space for space in call.home.numbered if space.size > 1 and space.size in flat), None)

@@ -146,7 +146,7 @@ def _must_fit(call: Call, x: Tensor, dim: int, picks: Tensor, by: Tag) -> None:
     space = by.space if picks.dtype == torch.bool else names.space if names is not None else None
     if space is None:
         return
-    if x.shape[dim] != space.size or (x.is_leaf and x.requires_grad and not call.alone):
+    if x.shape[dim] != space.size or (x.is_leaf and x.requires_grad):
         raise call.refuse(
             f"reads rows of {space} from a tensor of {x.shape[dim]} rows that was not shared. "
             "Share it with the graph, as an attribute of data"
@@ -304,9 +304,9 @@ def _set_where(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> An
     else:
         space = tag.space.subset(mask)
         _values_fit(call, space, value)
-        if not call.alone and _of_all_rows(call, value, space):
+        if _of_all_rows(call, value, space):
             # One value for every row of all ranks, such as torch.rand(int(mask.sum())): each takes its own.
-            return call.func(x, call.args[1], value[space.places().to(value.device)])
+            return call.func(x, call.args[1], value[space.places.to(value.device)])
     return call.run()
 
 
@@ -360,6 +360,6 @@ def leave(call: Call) -> Any:
         if tag is not None and name != "int":
             call.no_names()
         return put(call.run(), tag)
-    if call.alone or not call.tagged():
+    if not call.tagged():
         return call.run()
     raise call.refuse("of rows that are spread over ranks gives this rank's only. Use job.collect(x)")

@@ -36,7 +36,7 @@ def numel(call: Call) -> Any:
 @rule("len")
 def length(call: Call) -> Any:
     tag = tag_of(call.x)
-    if tag is not None and tag.dim == 0 and not call.alone:
+    if tag is not None and tag.dim == 0:
         raise call.refuse("of rows that are spread over ranks is this rank's. Use x.size(0)")
     return call.run()
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..graph import Graph, Store, open_store
-from ..parallel import ByBlocks, Fetch, Grid, choose
-from ..parallel.assign import assign
+from ..parallel import ByBlocks, Fetch, Grid, Rows, choose
+from ..parallel.assign import assign, check_partition
+from ..partition import ORDERS
 from ..parallel.source import read_arcs, read_vertices
-from .space import Count, Halo, Names, Root, Tag, set_tag
+from .space import Count, Halo, Names, Root, Tag, here, set_tag
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Shares:
     ) -> Tensor:
         """The tagged edge_index [2, m] of arcs into own vertices, by vertex numbers. Every rank calls it.
 
-        ids [m]   the arcs' numbers, all below `count`
+        ids [m]   the arcs' numbers, 0 … count − 1 on all ranks together
         of        whose vertices the sources are, where of another type
         """
         of = self if of is None else of
@@ -83,7 +84,6 @@ class Shares:
         plan = Fetch(self.comm, of.owners, halo_ids, distinct=True)
         halo = Halo(of.space, halo_ids, plan) if self.comm.size > 1 else None
         arcs = Root(self.comm, ids, count, "arcs")
-        arcs._total = arcs._count()  # ids need not be 0 … total − 1
         names = (Names(of.space, halo), Names(self.space))
         first = self.blocks.own(self.comm.rank)[0]
         return set_tag(torch.stack([row, self.blocks.place_of[target] - first]), Tag(arcs, 1, names))
@@ -103,6 +103,22 @@ def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
             "Give a PyG Data or HeteroData, a weft Graph or a store."
         )
     return _of_data(data, comm, cut, seed)
+
+
+def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
+    """What one rank has: all of it, in its own order, as tensors of torch's."""
+    cut.among(comm)
+    check_partition(cut.partition)
+    if cut.order not in ORDERS:
+        raise unknown("order", cut.order, ORDERS)
+    out = share(data, comm, Cut(), 0)
+    for store in out.stores:
+        for key, value in list(store.items()):
+            if isinstance(value, Tensor):
+                set_tag(value, None)
+            elif isinstance(value, Count):
+                store[key] = here(value)
+    return out
 
 
 def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
@@ -221,10 +237,14 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) ->
     from torch_geometric.data import Data
 
     shares = Shares(comm, source, cut, seed)
-    arcs, n = read_arcs(source, shares.own), source.num_nodes
+    arcs = read_arcs(source, shares.own)
     target = shares.own[arcs.row]
-    # An arc is there once: source and target number it.
-    index = shares.edge_index(arcs.vertex, target, target * n + arcs.vertex, n * n)
+    # Arcs are numbered as they stand in the whole: by target, then by source.
+    degrees = torch.bincount(arcs.row, minlength=shares.own.numel())
+    everybody = Rows(comm, shares.blocks).collect(degrees)
+    first = (everybody.cumsum(0) - everybody)[shares.own] - (degrees.cumsum(0) - degrees)
+    numbers = first[arcs.row] + torch.arange(arcs.row.numel(), device="cpu")
+    index = shares.edge_index(arcs.vertex, target, numbers, int(everybody.sum()))
     out = Data(edge_index=index, num_nodes=Count(shares.space))
     if arcs.value is not None:
         out.edge_weight = set_tag(arcs.value, Tag(index.__dict__["_weft_tag"].space, 0))

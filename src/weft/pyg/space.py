@@ -32,6 +32,7 @@ class Space:
     """Rows spread over the ranks: `size` of them here, `total` everywhere, each with a number of its own.
 
     span     a bound of the numbers, the same on every rank: ids[k] < span
+    places   the rows' places in the tensor that one process would have
     family   which numbers these are: two spaces of one family number rows alike
     """
 
@@ -40,6 +41,7 @@ class Space:
         self.family = id(self) if family is None else family
         self._ids: Tensor | None = None
         self._total: int | None = None
+        self._places: Tensor | None = None
         self._made: dict[Any, Space] = {}
 
     @property
@@ -63,10 +65,15 @@ class Space:
         here = torch.tensor([self.size], dtype=torch.int64, device="cpu")
         return int(self.comm.all_reduce(here, phase="count"))
 
+    @property
     def places(self) -> Tensor:
-        """[size] int64: where the rows here stand among all, by number. Every rank calls it."""
-        everybody = self.comm.all_gather(self.ids.contiguous(), phase="plan").sort().values
-        return torch.searchsorted(everybody, self.ids)
+        """[size] int64: where the rows here stand in the tensor of one process. Every rank calls it."""
+        if self._places is None:
+            self._places = self._place()
+        return self._places
+
+    def _place(self) -> Tensor:
+        raise NotImplementedError
 
     def subset(self, mask: Tensor) -> Space:
         """The rows where `mask` holds. One mask makes one space, so that x[mask] and y[mask] agree."""
@@ -102,6 +109,9 @@ class Root(Space):
         super().__init__(comm, ids.numel(), total, name)
         self._ids, self._total, self.blocks, self.sparse = ids, total, blocks, sparse
 
+    def _place(self) -> Tensor:
+        return self.ids
+
 
 class _Subset(Space):
     def __init__(self, of: Space, mask: Tensor):
@@ -113,6 +123,13 @@ class _Subset(Space):
     def _number(self) -> Tensor:
         return self.of.ids[self._mask.to(self.of.ids.device)]
 
+    def _place(self) -> Tensor:
+        if self.total == self.of.total:
+            return self.of.places
+        own = self.of.places[self._mask.to(self.of.ids.device)]
+        everybody = self.comm.all_gather(own.contiguous(), phase="plan").sort().values
+        return torch.searchsorted(everybody, own)
+
 
 class Times(Space):
     def __init__(self, of: Space, k: int):
@@ -120,8 +137,13 @@ class Times(Space):
         self.of, self.k = of, k
 
     def _number(self) -> Tensor:
-        each = torch.arange(self.k, device=self.of.ids.device)
-        return (self.of.ids[:, None] * self.k + each).reshape(-1)
+        return self._each(self.of.ids)
+
+    def _place(self) -> Tensor:
+        return self._each(self.of.places)
+
+    def _each(self, x: Tensor) -> Tensor:
+        return (x[:, None] * self.k + torch.arange(self.k, device=x.device)).reshape(-1)
 
     def _count(self) -> int:
         return self.of.total * self.k
@@ -142,6 +164,13 @@ class Joined(Space):
         for part in self.parts:
             out.append(part.ids + begin)
             begin += part.span
+        return torch.cat(out)
+
+    def _place(self) -> Tensor:
+        out, begin = [], 0
+        for part in self.parts:
+            out.append(part.places + begin)
+            begin += part.total
         return torch.cat(out)
 
     def _count(self) -> int:
