@@ -12,7 +12,6 @@ with weft.ranks() as job:
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,13 +22,14 @@ from torch import Tensor, nn
 from ..comm import Communicator, connect
 from ..errors import UserError
 from ..minibatch import parse_bytes
+from ..parallel import Rows, collect_by_number
 from .call import Refused
 from .fast import install
 from .layerwise import layerwise
 from .mode import Alone, Sharing
 from .rowwise import by_row
 from .share import Cut, share, whole
-from .space import tag_of
+from .space import Root, tag_of
 
 
 class Job:
@@ -184,12 +184,12 @@ class Job:
                 raise UserError(
                     "vertex numbers cannot be collected. Keep edge_index as it was before job.share."
                 )
-            front = x.detach().movedim(tag.dim, 0)
-            width = math.prod(front.shape[1:])
-            ids = self.comm.all_gather(tag.space.ids.contiguous(), phase="collect")
-            rows = self.comm.all_gather(front.reshape(front.shape[0], width).contiguous(), phase="collect")
-            ordered = rows[torch.argsort(ids).to(rows.device)]
-            return ordered.view(-1, *front.shape[1:]).movedim(0, tag.dim)
+            front, space = x.detach().movedim(tag.dim, 0), tag.space
+            if isinstance(space, Root) and space.blocks is not None:
+                rows = Rows(self.comm, space.blocks).collect(front)
+            else:
+                rows = collect_by_number(front, space.ids, self.comm)
+            return rows.movedim(0, tag.dim)
 
 
 @contextlib.contextmanager
