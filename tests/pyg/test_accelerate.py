@@ -420,8 +420,8 @@ def on_grid(comm, graph, strategy, sides):
 
 @pytest.mark.parametrize(
     ("count", "strategy", "sides"),
-    [(3, "halo", ""), (3, "1d", ""), (4, "2d", "2x2"), (3, "feature", ""), (6, "2d", "3x2"), (4, "1.5d", "2x2"),
-     (8, "3d", "2x2x2")],
+    [(3, "halo", ""), (3, "1d", ""), (4, "2d", "2x2"), (3, "feature", ""), (6, "2d", "3x2"),
+     (4, "1.5d", "2x2"), (8, "3d", "2x2x2")],
 )  # fmt: skip
 def test_words_of_pygs_gcn_are_those_of_wefts_own_on_any_grid(count, strategy, sides):
     graph = weft.load("sbm:nodes=97,features=8,classes=4")
@@ -477,7 +477,7 @@ def test_dropout_of_arcs_does_not_depend_on_ranks():
 
 
 class Dropping(nn.Module):
-    """Dropout of rows, of some rows, of arcs without loops and with them, of rows in another dim, of a weight."""
+    """Dropout of rows, of some rows, of arcs and loops, of rows in another dim, of a weight."""
 
     def __init__(self):
         super().__init__()

@@ -63,7 +63,7 @@ SOME = (
 @pytest.mark.parametrize(("grid", "count"), [("2x1x2", 4), ("1x1x3", 3), ("2x2x2", 8)])
 @pytest.mark.parametrize("start", SOME)
 def test_on_a_grid_with_a_feature_axis_a_conv_is_that_of_one_process(start, grid, count):
-    label, make, call = next(case for case in CASES if case[0].startswith(start))
+    _, make, call = next(case for case in CASES if case[0].startswith(start))
     torch.manual_seed(1)
     assert worst(make(), call, count=count, grid=grid) < TOLERANCE
 

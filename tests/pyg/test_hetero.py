@@ -106,8 +106,10 @@ def on_ranks(comm, models, data):
 
 
 MAKE = {
-    "HeteroConv": lambda data: Convs().double(), "to_hetero": Converted, "HGTConv": lambda data: Transformers().double()
-}  # fmt: skip
+    "HeteroConv": lambda data: Convs().double(),
+    "to_hetero": Converted,
+    "HGTConv": lambda data: Transformers().double(),
+}
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -149,11 +151,19 @@ def together(comm, data):
         edges = torch.cat([torch.stack([likes[0], likes[1] + user.size(0)]), of], 1)
         # `of` begins at items: its sources were not moved, so they name no row of `both`.
         right = torch.cat([likes[0], of[0] + user.size(0)])
-        rows = [job.collect(both[right]), job.collect(both[user.size(0) :]), job.collect(both[: user.size(0)])]
+        rows = [
+            job.collect(both[right]),
+            job.collect(both[user.size(0) :]),
+            job.collect(both[: user.size(0)]),
+        ]
         sums = torch.zeros_like(both).index_add(0, edges[1], both[right])
         rows += [job.collect(sums[: user.size(0)]), job.collect(sums[user.size(0) :])]
         refused = []
-        for wrong in (lambda: both[edges[0]], lambda: both[1:], lambda: edges[:, :][:, both[right][:, 0] > 0]):
+        for wrong in (
+            lambda: both[edges[0]],
+            lambda: both[1:],
+            lambda: edges[:, :][:, both[right][:, 0] > 0],
+        ):
             with pytest.raises(UserError) as error:
                 wrong()
             refused.append(str(error.value))

@@ -72,8 +72,10 @@ def counted(comm):
     with ranks(comm) as job:
         x = job.share(directed(), "random").x
         n = x.size(0)
-        found = [int(n), float(n), n / 1, n // 1, n**1, -(-n), divmod(n, 1)[0], abs(n), round(n), 46 // n * n,
-                 46 % (n + 1) + 0, math.sqrt(n) ** 2, n * 1.0, n + 0.0, 1 / (1 / n), math.floor(n), n % 24]  # fmt: skip
+        found = [
+            int(n), float(n), n / 1, n // 1, n**1, abs(-n), divmod(n, 1)[0], abs(n), round(n), 46 // n * n,
+            46 % (n + 1) + 0, math.sqrt(n) ** 2, n * 1.0, n + 0.0, 1 / (1 / n), math.floor(n), n % 24,
+        ]  # fmt: skip
         return float(x.sum() / int(x.size(0))), float(x.mean() * W), [float(k) for k in found]
 
 

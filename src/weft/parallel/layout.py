@@ -162,7 +162,9 @@ def redistribute(x: Tensor, source: Layout, target: Layout, phase: str = "plan")
     raise TypeError(f"there is no way from {type(source).__name__} to {type(target).__name__}")
 
 
-def sum_together(parts: Sequence[Tensor], comm: Communicator, phase: str = "grad") -> tuple[Tensor, list[Tensor]]:
+def sum_together(
+    parts: Sequence[Tensor], comm: Communicator, phase: str = "grad"
+) -> tuple[Tensor, list[Tensor]]:
     """(the sums over ranks in one flat tensor, the same part by part): one message, no gradient.
 
     parts   of one type, the same shapes on every rank
@@ -183,7 +185,9 @@ def sum_together(parts: Sequence[Tensor], comm: Communicator, phase: str = "grad
 def collect_by_number(rows: Tensor, ids: Tensor, comm: Communicator) -> Tensor:
     """Rows of all ranks, on every rank, in the order of their numbers. [m_own, …] → [m, …]
 
-    ids [m_own]   the number of each row, no two alike. Where owners are known, `Rows.collect` sends no numbers.
+    ids [m_own]   the number of each row, no two alike
+
+    Where owners are known, `Rows.collect` sends no numbers.
     """
     numbers = comm.all_gather(ids.contiguous(), phase="collect")
     flat = rows.detach().reshape(rows.shape[0], math.prod(rows.shape[1:])).contiguous()

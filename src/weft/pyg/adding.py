@@ -17,7 +17,7 @@ from ..parallel import Fetch, Partial, Replicated, redistribute
 from .call import Call, names_of, positive, put, rule
 from .halo import extremes, gathered
 from .naming import resolved
-from .space import Halo, Several, Tag, agree, set_tag, tag_of
+from .space import Halo, Several, Tag, agree, tag_of
 
 _SUMS = ("sum", "add")
 

@@ -1,4 +1,4 @@
-"""Dropout by vertex and arc: a mask follows from the seed, the call and the row of one process, not from ranks."""
+"""Dropout by vertex and arc: a mask follows from the seed, the call and the row in one process."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..parallel import Fetch
 from .space import Halo
 
 
@@ -50,6 +51,7 @@ def extremes(y: Tensor, touched: Tensor, dim: int, halo: Halo, largest: bool) ->
     worst = float("-inf") if largest else float("inf")
     y = y.masked_fill(~touched, worst)
     n_own, plan, comm = halo.space.size, halo.plan, halo.space.comm
+    assert isinstance(plan, Fetch)
     own, away = y.split([n_own, y.shape[dim] - n_own], dim)
     flat = _flat(away, dim)
     # Rows in the order in which they would come, which is that of the ranks that own them.

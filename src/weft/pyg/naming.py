@@ -3,8 +3,8 @@
     rows      [a_own + b_own, …]    torch.cat of the rows of two kinds
     names     of b's rows, + a.size(0)
 
-One process adds the offset. Here a name is that of an own row, or of one in a halo; so values stay, the offset is
-remembered beside them, and both become places when it is known which rows are read.
+One process adds the offset. Here a name is that of an own row, or of one in a halo; so values stay, the
+offset is remembered beside them, and both become places when it is known which rows are read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..parallel import Fetch
 from .call import Call, names_of, put
 from .space import Count, Halo, Joined, Names, Several, Space, Tag, agree, everywhere, here, tag_of
 
 
 def shifted(call: Call) -> Tensor | None:
     """Names + a number of rows; None where this is no such sum."""
-    x, by = call.x, call.get(1, "other")
+    x: Any = call.x
+    by = call.get(1, "other")
     x, by = (by, x) if isinstance(x, int) else (x, by)
     tag = tag_of(x)
     names = names_of(tag)
@@ -65,12 +65,14 @@ def resolved(call: Call, index: Tensor, space: Space) -> tuple[Tensor, Names]:
 
 
 _OTHER = (
-    "picks rows of {} by numbers, and on ranks these are not row numbers. Use a mask, or the rows of edge_index"
+    "picks rows of {} by numbers, and on ranks these are not row numbers. "
+    "Use a mask, or the rows of edge_index"
 )
 
 
 def _resolve(call: Call, index: Tensor, tag: Tag, names: Several, space: Space) -> tuple[Tensor, Names]:
-    out, begins, plans = [], [], []
+    out: list[Tensor] = []
+    halos: list[tuple[Halo, int]] = []
     away = space.size
     for values, (_, kind, offset) in zip(
         index.split([size for size, _, _ in names.parts], tag.dim), names.parts, strict=True
@@ -84,12 +86,11 @@ def _resolve(call: Call, index: Tensor, tag: Tag, names: Several, space: Space) 
         n = kind.space.size
         out.append(torch.where(values < n, values + begin, values + (away - n)))
         away += kind.halo.ids.numel()
-        begins.append((begin, n))
-        plans.append(kind.halo.plan)
-    if not plans:
-        return torch.cat(out, tag.dim), Names(space)
-    return torch.cat(out, tag.dim), Names(space, Halo(space, plans[0].index.new_empty(away - space.size),
-                                                      Plans(plans, begins)))  # fmt: skip
+        halos.append((kind.halo, begin))
+    places = torch.cat(out, tag.dim)
+    if not halos:
+        return places, Names(space)
+    return places, Names(space, Halo(space, torch.cat([halo.ids for halo, _ in halos]), Halos(halos)))
 
 
 def _begins(space: Space, kind: Space, offset: int) -> int | None:
@@ -102,27 +103,27 @@ def _begins(space: Space, kind: Space, offset: int) -> int | None:
     return None
 
 
-class Plans:
-    """Fetches of several kinds of rows, one after the other, as one: each reads its part of x.
+class Halos:
+    """Halos of several kinds of rows, one after the other, as one: each is read from its part of x.
 
-    begins   (where the part begins, how many rows it has)
+    halos   (which, where its rows begin in x)
     """
 
-    def __init__(self, plans: Sequence[Fetch], begins: Sequence[tuple[int, int]]):
-        self._plans, self._begins = list(plans), list(begins)
+    def __init__(self, halos: Sequence[tuple[Halo, int]]):
+        self._halos = list(halos)
 
-    def rows(self, x: Tensor) -> Tensor:
+    def rows(self, x_own: Tensor) -> Tensor:
         """[n_own, w] → [Σ n_halo, w]"""
-        found = [
-            plan.rows(x.narrow(0, begin, n))
-            for plan, (begin, n) in zip(self._plans, self._begins, strict=True)
-        ]
-        return torch.cat(found)
+        parts = [halo.plan.rows(x_own.narrow(0, begin, halo.space.size)) for halo, begin in self._halos]
+        return torch.cat(parts)
 
     def sums(self, y: Tensor, rows: int) -> Tensor:
         """The dual. [Σ n_halo, w] → [n_own, w]"""
-        sizes = [plan.index.numel() for plan in self._plans]
         out = y.new_zeros(rows, y.shape[1])
-        for plan, part, (begin, n) in zip(self._plans, y.split(sizes), self._begins, strict=True):
-            out = out + torch.nn.functional.pad(plan.sums(part, n), (0, 0, begin, rows - begin - n))
+        for (halo, begin), part in zip(
+            self._halos, y.split([halo.ids.numel() for halo, _ in self._halos]), strict=True
+        ):
+            n = halo.space.size
+            added = halo.plan.sums(part, n)
+            out = out + torch.nn.functional.pad(added, (0, 0, begin, rows - begin - n))
         return out

@@ -136,7 +136,9 @@ def _picked(call: Call, x: Tensor, dim: int, picks: Tensor, index: _Index) -> An
 def _of_one_kind(call: Call, names: Any) -> Any:
     """Names that stay names where some are left out: those of several kinds are known by their place."""
     if any(isinstance(n, Several) for n in (names if isinstance(names, tuple) else (names,))):
-        raise call.refuse("takes some of the vertex numbers of several kinds. Do it before they are put together")
+        raise call.refuse(
+            "takes some of the vertex numbers of several kinds. Do it before they are put together"
+        )
     return names
 
 

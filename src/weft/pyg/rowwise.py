@@ -1,7 +1,7 @@
 """Modules that do every row by itself, whatever they do inside: each rank does its own rows, as they are.
 
-HeteroLinear sorts rows by their type, multiplies those of a type together, and puts them back: y[k] follows from
-x[k], type[k] and the weights alone.
+HeteroLinear sorts rows by their type, multiplies those of a type together, and puts them back: y[k] follows
+from x[k], type[k] and the weights alone.
 """
 
 from __future__ import annotations
@@ -41,5 +41,7 @@ def _typed(module: Any, path: str, comm: Communicator, x: Tensor, type_vec: Tens
             # Of types in disorder one process would make other numbers: ranks may each be in order.
             wrong = torch.tensor([int((type_vec.diff() < 0).any())], device="cpu")
             if int(comm.all_reduce(wrong, "max", phase="sum")):
-                raise Refused(f"{name}is_sorted is set, and types are not. Give relations in metadata's order.")
+                raise Refused(
+                    f"{name}is_sorted is set, and types are not. Give relations in metadata's order."
+                )
         return set_tag(plain(module, x, type_vec), Tag(rows.space, 0))

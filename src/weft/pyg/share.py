@@ -15,8 +15,8 @@ from ..errors import UserError, unknown
 from ..graph import Graph, Store, open_store
 from ..parallel import ByBlocks, Fetch, Grid, Rows, choose
 from ..parallel.assign import assign, check_partition
-from ..partition import ORDERS
 from ..parallel.source import read_arcs, read_vertices
+from ..partition import ORDERS
 from .space import Count, Halo, Names, Root, Tag, here, set_tag
 
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..comm import Communicator
 from ..errors import UserError
-from ..parallel import Blocks, Fetch
+from ..parallel import Blocks
 
 
 class Space:
@@ -229,13 +229,20 @@ def _begin(a: Space, b: Space) -> int | None:
     return None
 
 
+class Moves(Protocol):
+    """How rows of others are read, and added to (`weft.parallel.Fetch`)."""
+
+    def rows(self, x_own: Tensor) -> Tensor: ...
+    def sums(self, y: Tensor, rows: int) -> Tensor: ...
+
+
 class Halo:
     """The vertices of other ranks that this rank's arcs read: names n_own, n_own + 1, … after its own.
 
     ids [n_halo]   their numbers        plan   who sends them
     """
 
-    def __init__(self, space: Space, ids: Tensor, plan: Fetch):
+    def __init__(self, space: Space, ids: Tensor, plan: Moves):
         self.space, self.ids, self.plan = space, ids, plan
 
     @property
@@ -402,7 +409,10 @@ class Count(int):
     def __abs__(self) -> int:
         return self.world
 
-    __pos__ = __round__ = __trunc__ = __floor__ = __ceil__ = __abs__
+    def __round__(self, digits: Any = None) -> int:
+        return round(self.world, digits)
+
+    __pos__ = __trunc__ = __floor__ = __ceil__ = __abs__
 
     def __float__(self) -> float:
         return float(self.world)

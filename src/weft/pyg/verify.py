@@ -32,9 +32,7 @@ class Trace:
         self.values[key] = value
 
 
-def trace(
-    model: nn.Module, data: Any, job: Job, cut: dict[str, str], hidden: Collection[str] = ()
-) -> Trace:
+def trace(model: nn.Module, data: Any, job: Job, cut: dict[str, Any], hidden: Collection[str] = ()) -> Trace:
     """One pass on a job: outputs of all submodules as they end, then gradients. Every rank calls it.
 
     loss = mean of out²; the gradient of x and of every weight follows from it.
@@ -145,7 +143,7 @@ def differences(
     with ranks(comm, seed=seed) as job:
         wrapped = job.wrap(model)
         hidden = unrun(wrapped)
-        cut = {"partition": partition, "strategy": strategy, "grid": grid}
+        cut: dict[str, Any] = {"partition": partition, "strategy": strategy, "grid": grid}
         found = trace(wrapped, data, job, cut, hidden)
     rows: dict[str, float] = {}
     if comm.rank == 0:

@@ -192,7 +192,9 @@ def _alone(
     return View(Operator.local(a), order, twice)
 
 
-def near_view(edge_index: Tensor, dtype: torch.dtype, weight: Tensor | None, forwards: bool) -> tuple[View, Halo | None]:
+def near_view(
+    edge_index: Tensor, dtype: torch.dtype, weight: Tensor | None, forwards: bool
+) -> tuple[View, Halo | None]:
     """(A of this rank's arcs, [n_own, n_own + n_halo], the halo that its columns have): rows are whole here.
 
     For what is not a sum, and so is not made of parts: every rank computes its own rows, on any grid.
@@ -233,7 +235,9 @@ def _on_ranks(
         _carried(attr, order, dtype) | {"arc": order},
     )  # fmt: skip
     rows = by_rows(space)
-    A = Operator.of_arcs(arcs if rows else _of_slab(arcs, space), space.blocks, space.comm, space.sparse, dtype)
+    A = Operator.of_arcs(
+        arcs if rows else _of_slab(arcs, space), space.blocks, space.comm, space.sparse, dtype
+    )
     places = torch.cat([a.data.pop("arc") for a in A.plan.blocks()])
     return View(A, places if rows else None, twice)
 

@@ -67,7 +67,9 @@ class Gradients:
         squares = self._squares([p for p, _ in mine])
         alone = [passed.loss, *(p.grad for p, _ in mine), None if self.learned is None else self.learned.grad]
         words = self._words(wish, alone, squares)
-        flat, (*sums, squares, words) = sum_together([*(g for _, g in shared), squares, words], self.placed.comm)
+        flat, (*sums, squares, words) = sum_together(
+            [*(g for _, g in shared), squares, words], self.placed.comm
+        )
         _put(sums, [p for p, _ in shared])
         if self.clip_norm:
             self._clip({id(p) for p, _ in mine}, squares)
