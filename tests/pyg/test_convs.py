@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,6 +31,16 @@ def test_every_conv_of_this_pyg_is_a_case_or_cannot_be_made_here():
     tried = {label.split("(")[0] for label, _, _ in CASES}
     assert set(conv.__all__) == tried | ABSENT.keys()
     assert not tried & ABSENT.keys()
+
+
+def test_the_readme_counts_them():
+    whole = {label for label, _, _ in CASES if not any(label.startswith(start) for start in REFUSED)}
+    exact = {label.split("(")[0] for label in whole}
+    never = {label.split("(")[0] for label, _, _ in CASES} - exact
+    text = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert f"{len(conv.__all__)} names in `torch_geometric.nn.conv`" in text
+    assert f"{len(exact)} are exact to 1e-10 in {len(whole)} cases of their options" in text
+    assert f"{len(never)} are refused ({', '.join(sorted(never))}), {len(ABSENT)} need packages" in text
 
 
 @pytest.mark.parametrize("case", CASES, ids=[label for label, _, _ in CASES])

@@ -158,6 +158,8 @@ def together(comm, data):
         ]
         sums = torch.zeros_like(both).index_add(0, edges[1], both[right])
         rows += [job.collect(sums[: user.size(0)]), job.collect(sums[user.size(0) :])]
+        away = torch.zeros_like(both).index_add(0, right, both[edges[1]])  # into rows of other ranks
+        rows += [job.collect(away[: user.size(0)]), job.collect(away[user.size(0) :])]
         refused = []
         for wrong in (
             lambda: both[edges[0]],
@@ -175,8 +177,10 @@ def test_vertices_of_two_types_in_one_row_are_read_where_an_offset_says_and_nowh
     user, item = data["user"].x[:, :3], data["item"].x
     likes, of = data[RELATIONS[0]].edge_index, data[RELATIONS[1]].edge_index
     both, right = torch.cat([user, item]), torch.cat([likes[0], of[0] + 17])
-    sums = torch.zeros_like(both).index_add(0, torch.cat([likes[1] + 17, of[1]]), both[right])
-    want = [both[right], item, user, sums[:17], sums[17:]]
+    into = torch.cat([likes[1] + 17, of[1]])
+    sums = torch.zeros_like(both).index_add(0, into, both[right])
+    away = torch.zeros_like(both).index_add(0, right, both[into])
+    want = [both[right], item, user, sums[:17], sums[17:], away[:17], away[17:]]
     for rows, refused in run_ranks(together, 3, "threads", data):
         assert all(difference(a, b) < TOLERANCE for a, b in zip(rows, want, strict=True))
         assert "by numbers, and on ranks these are not row numbers" in refused[0]
