@@ -29,7 +29,7 @@ from .layerwise import layerwise
 from .mode import Alone, Sharing
 from .rowwise import by_row
 from .share import Cut, share, whole
-from .space import Root, tag_of
+from .space import Root, set_tag, tag_of
 
 
 class Job:
@@ -85,7 +85,7 @@ class Job:
         for p in model.parameters():
             p.__dict__["_weft_same"] = True
         if "torch_geometric" in sys.modules:
-            by_row(model, self.comm)
+            by_row(model)
         for path, module in model.named_modules():
             self._follow(module, path, sharing)
 
@@ -166,9 +166,10 @@ class Job:
         drops or normalises over a batch would differ from step to step. No gradients.
         """
         limit = parse_bytes(memory, "memory") if isinstance(memory, str) else memory
+        if self.size > 1:
+            return layerwise(layers, data, limit)
         with torch._C.DisableTorchFunction():
-            data = share(data, self.comm, Cut(), self._seed) if self.size == 1 else data
-        return layerwise(layers, data, limit)
+            return set_tag(layerwise(layers, share(data, self.comm, Cut(), self._seed), limit), None)
 
     def mean(self, losses: Tensor) -> Tensor:
         """The mean over the rows of all ranks, the same on every rank; `losses.mean()` says the same."""

@@ -12,21 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..comm import Communicator
 from .call import Refused
 from .space import Tag, agree, set_tag, tag_of
 
 
-def by_row(model: nn.Module, comm: Communicator) -> None:
+def by_row(model: nn.Module) -> None:
     """Let the modules of a PyG model that are known to be so run on plain rows."""
     from torch_geometric.nn import HeteroLinear
 
     for path, module in model.named_modules():
         if type(module) is HeteroLinear and "forward" not in module.__dict__:
-            module.forward = functools.partial(_typed, module, path, comm)
+            module.forward = functools.partial(_typed, module, path)
 
 
-def _typed(module: Any, path: str, comm: Communicator, x: Tensor, type_vec: Tensor) -> Tensor:
+def _typed(module: Any, path: str, x: Tensor, type_vec: Tensor) -> Tensor:
     """HeteroLinear: y[k] = x[k] W[type[k]] + b[type[k]]."""
     plain = type(module).forward
     rows, types = tag_of(x), tag_of(type_vec)
@@ -40,7 +39,7 @@ def _typed(module: Any, path: str, comm: Communicator, x: Tensor, type_vec: Tens
         if module.is_sorted:
             # Of types in disorder one process would make other numbers: ranks may each be in order.
             wrong = torch.tensor([int((type_vec.diff() < 0).any())], device="cpu")
-            if int(comm.all_reduce(wrong, "max", phase="sum")):
+            if int(rows.space.comm.all_reduce(wrong, "max", phase="sum")):
                 raise Refused(
                     f"{name}is_sorted is set, and types are not. Give relations in metadata's order."
                 )

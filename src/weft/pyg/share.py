@@ -13,8 +13,9 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store, open_store
-from ..parallel import ByBlocks, Fetch, Grid, Rows, choose
+from ..parallel import STRATEGIES, ByBlocks, Fetch, Grid, Rows, choose
 from ..parallel.assign import assign, check_partition
+from ..parallel.grid import parse
 from ..parallel.source import read_arcs, read_vertices
 from ..partition import ORDERS
 from .space import Count, Halo, Names, Root, Tag, here, set_tag
@@ -107,7 +108,10 @@ def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
 
 def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
     """What one rank has: all of it, in its own order, as tensors of torch's."""
-    cut.among(comm)
+    if cut.strategy not in STRATEGIES:
+        raise unknown("strategy", cut.strategy, STRATEGIES)
+    if cut.grid:
+        parse(cut.grid)  # one rank is no grid, but a script names the one that it has on ranks
     check_partition(cut.partition)
     if cut.order not in ORDERS:
         raise unknown("order", cut.order, ORDERS)
