@@ -46,10 +46,12 @@ def alone(model: Any, call: Callable[[Any, Data], Any], data: Data) -> list[Tens
 
 
 def shared(
-    comm: Communicator, models: list[Any], call: Callable[[Any, Data], Any], data: Data, partition: str
-) -> list[Tensor | None]:
+    comm: Communicator, models: list[Any], call: Callable[[Any, Data], Any], data: Data, partition: str,
+    grid: str = "",
+) -> list[Tensor | None]:  # fmt: skip
     with ranks(comm) as job:
-        mine = job.share(data, partition)
+        how = {"strategy": "grid", "grid": grid} if grid else {}
+        mine = job.share(data, partition, **how)
         model = job.wrap(models[comm.rank])
         mine.x.requires_grad_()
         out = call(model, mine)
@@ -68,11 +70,12 @@ def worst(
     data: Data | None = None,
     partition: str = "random",
     count: int = RANKS,
+    grid: str = "",
 ) -> float:
     """The largest difference between ranks and one process; what ranks refuse is raised."""
     data = directed() if data is None else data
     model = model.double()
     models = [copy.deepcopy(model) for _ in range(count)]
     want = alone(model, call, data)
-    found = run_ranks(shared, count, "threads", models, call, data, partition)
+    found = run_ranks(shared, count, "threads", models, call, data, partition, grid)
     return max(difference(a, b) for got in found for a, b in zip(got, want, strict=True))

@@ -16,7 +16,7 @@ import weft
 from weft.comm import Ledger, run_ranks
 from weft.errors import Note, UserError
 from weft.nn import GCNLayer
-from weft.parallel import Grid, Operator
+from weft.parallel import Operator, choose
 from weft.pyg import ranks, recipes, views
 from weft.pyg import recognise as recognising
 from weft.pyg.fast import Fast, explain
@@ -380,12 +380,15 @@ def test_what_is_fast_on_ranks_is_right_without_it_too(case: Case, monkeypatch):
     assert worst(make(), call) < TOLERANCE
 
 
-def on_halo(comm, graph, weights):
-    """Words of two GCN layers, forward and back: PyG's on a shared graph, and weft's on its halo."""
+PHASES = "split", "gather", "reduce", "join"
+
+
+def on_grid(comm, graph, strategy, sides):
+    """Words of two GCN layers, forward and back: PyG's on a shared graph, and weft's on the same grid."""
     torch.manual_seed(0)
     found = []
     with ranks(comm) as job:
-        data = job.share(graph, "random")
+        data = job.share(graph, "random", strategy=strategy, grid=sides)
         model = job.wrap(nn.ModuleList([g.GCNConv(8, 5), g.GCNConv(5, 7)]).double())
         data.x = data.x.double()
         data.x.requires_grad_()
@@ -398,10 +401,11 @@ def on_halo(comm, graph, weights):
         run()  # the plan is told once
         with Ledger() as ledger:
             h = run()
-        found = [h, ledger.words("gather"), ledger.words("reduce"), explain(model)]
+        found = [h, [ledger.words(phase) for phase in PHASES], explain(model)]
         blocks = data.edge_index.__dict__["_weft_tag"].names[1].space.blocks
         weights = [p.detach() for p in model.parameters()]
-    A = Operator.build(graph, comm, Grid(comm.size), "gcn", "sparse", blocks, torch.float64)
+    grid, exchange = choose(strategy, comm.size, sides)
+    A = Operator.build(graph, comm, grid, "gcn", exchange, blocks, torch.float64)
     layers = nn.ModuleList([GCNLayer(8, 5), GCNLayer(5, 7)]).double()
     with torch.no_grad():
         for layer, (bias, weight) in zip(layers, (weights[:2], weights[2:]), strict=True):
@@ -411,16 +415,49 @@ def on_halo(comm, graph, weights):
     with Ledger() as ledger:
         h = layers[1](A, layers[0](A, x).relu())
         h.square().sum().backward()
-    return [found, [A.layout.collect(h), ledger.words("gather"), ledger.words("reduce")]]
+    return [found, [A.layout.collect(h), [ledger.words(phase) for phase in PHASES]]]
 
 
-def test_words_of_pygs_gcn_on_halo_are_those_of_wefts_own():
+@pytest.mark.parametrize(
+    ("count", "strategy", "sides"),
+    [(3, "halo", ""), (3, "1d", ""), (4, "2d", "2x2"), (3, "feature", ""), (6, "2d", "3x2"),
+     (4, "1.5d", "2x2"), (8, "3d", "2x2x2")],
+)  # fmt: skip
+def test_words_of_pygs_gcn_are_those_of_wefts_own_on_any_grid(count, strategy, sides):
     graph = weft.load("sbm:nodes=97,features=8,classes=4")
-    for (h, *words, how), (want, *wefts) in run_ranks(on_halo, 3, "threads", graph, None):
+    for (h, words, how), (want, wefts) in run_ranks(on_grid, count, "threads", graph, strategy, sides):
         assert words == wefts
-        assert words[0] > 0
+        assert sum(words) > 0
+        assert (words[0] > 0) == (words[3] > 0) == (strategy in ("2d", "3d", "feature"))
         assert difference(h, want) < TOLERANCE
         assert how == {"0 (GCNConv)": "weft", "1 (GCNConv)": "weft"}
+
+
+class Equal(nn.Module):
+    """Maxima and minima, also of weighted rows, which are learned; many are equal."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.sage, self.graph = g.SAGEConv(W, C, aggr=reduce), g.GraphConv(C, C, aggr=reduce)
+
+    def forward(self, data):
+        weight = data.edge_weight.round() * self.sage.lin_l.weight.sum()
+        return self.graph(self.sage(data.x.round().relu(), data.edge_index).round(), data.edge_index, weight)
+
+
+@pytest.mark.parametrize("grid", ["", "2x1x2"])
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_on_ranks_a_maximum_shares_its_gradient_among_equals_as_pygs_does(reduce, grid):
+    said = []
+
+    def call(model, data):
+        out = model(data)
+        said.append(explain(model))
+        return out
+
+    torch.manual_seed(3)
+    assert worst(Equal(reduce), call, count=4, grid=grid) < TOLERANCE
+    assert said[-1] == {"sage (SAGEConv)": "weft", "graph (GraphConv)": "weft"}
 
 
 def dropped(comm, model, data):
@@ -437,3 +474,36 @@ def test_dropout_of_arcs_does_not_depend_on_ranks():
     for out, _ in run_ranks(dropped, 3, "threads", model, data):
         assert difference(out, one) < TOLERANCE
     assert not torch.equal(one, model.eval()(data.x, data.edge_index))
+
+
+class Dropping(nn.Module):
+    """Dropout of rows, of some rows, of arcs and loops, of rows in another dim, of a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.gat, self.lin = g.GATConv(W, C, heads=2, dropout=0.4), nn.Linear(W, W)
+
+    def forward(self, data):
+        drop = nn.functional.dropout
+        h = drop(drop(data.x).t(), 0.3).t()
+        h = h + drop(data.x.unsqueeze(0).repeat(3, 1, 1), 0.3).sum(0)
+        some = drop(h[data.train_mask], 0.3)
+        h = nn.functional.linear(h, drop(self.lin.weight, 0.2))
+        return self.gat(h, data.edge_index), some
+
+
+def masked(comm, model, data):
+    with ranks(comm, seed=5) as job:
+        out = job.wrap(copy.deepcopy(model))(job.share(data, "random"))
+        return [job.collect(x) for x in out]
+
+
+def test_masks_of_dropout_are_those_of_one_rank_whatever_is_dropped():
+    data = directed()  # it has loops and an arc twice: GATConv runs as PyG's own
+    model = Dropping().double()
+    want = run_ranks(masked, 1, "threads", model, data)[0]
+    for found in run_ranks(masked, 3, "threads", model, data):
+        assert [difference(a, b) < TOLERANCE for a, b in zip(found, want, strict=True)] == [True, True]
+    torch.manual_seed(9)
+    other = run_ranks(masked, 1, "threads", model, directed(1))[0]
+    assert not torch.equal(other[0], want[0])

@@ -184,8 +184,11 @@ def test_weights_are_those_of_rank_0_and_what_has_no_shape_is_refused():
             return job.wrap(models[comm.rank]).weight.detach()
 
     assert all(torch.equal(found, first) for found in run_ranks(work, 3, "threads"))
-    with pytest.raises(UserError, match="has no shape yet"), ranks() as job:
-        job.wrap(g.GCNConv(-1, 3))
+    models = [g.GCNConv(-1, 3) for _ in range(2)]
+    with pytest.raises(UserError, match="has no shape yet"):
+        run_ranks(work, 2, "threads")
+    with ranks() as job:  # one process gives it a shape when it is first used
+        assert job.wrap(models[0])(torch.ones(2, 5), torch.tensor([[0], [1]])).shape == (2, 3)
 
 
 def test_a_model_that_nobody_wrapped_must_be_the_same_on_every_rank():
@@ -241,8 +244,9 @@ def verify(name, tmp_path, *options):
     return main(["verify", f"script.py:{name}", GRAPH, "--ranks", "3", "--engine", "threads", *options])
 
 
-def test_verify_says_that_a_module_is_that_of_one_process(tmp_path, capsys):
-    assert verify("make_model", tmp_path, "--json") == 0
+@pytest.mark.parametrize("options", [(), ("--strategy", "feature"), ("--strategy", "2d", "--grid", "1x3")])
+def test_verify_says_that_a_module_is_that_of_one_process(options, tmp_path, capsys):
+    assert verify("make_model", tmp_path, "--json", *options) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["equal"] is True
     assert answer["first"] is None
@@ -276,3 +280,32 @@ def test_what_only_one_of_two_has_differs():
     assert compare(Trace({"output of a": one}), Trace({"output of a": one, "output of b": one})) == {
         "output of a": 0.0, "output of b": math.inf,
     }  # fmt: skip
+
+
+def cut(comm, options):
+    with ranks(comm) as job:
+        data = job.share(load(GRAPH), **options)
+        return type(data.num_nodes), int(data.num_nodes), "_weft_tag" in data.x.__dict__
+
+
+def test_one_rank_has_the_whole_graph_as_plain_tensors_and_reads_no_grid():
+    for options in ({}, {"strategy": "2d", "grid": "2x2"}, {"partition": "metis", "order": "rcm"}):
+        assert run_ranks(cut, 1, "threads", options) == [(int, 97, False)]
+    _, rows, tagged = run_ranks(cut, 4, "threads", {"strategy": "2d", "grid": "2x2"})[0]
+    assert (rows, tagged) == (97, True)
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "words"),
+    [
+        (1, {"strategy": "2e"}, "unknown strategy '2e'"),
+        (1, {"grid": "two"}, "grid 'two' is not numbers"),
+        (1, {"partition": "metsi"}, "unknown partition 'metsi'"),
+        (1, {"order": "rmc"}, "unknown order 'rmc'"),
+        (3, {"strategy": "2d", "grid": "2x2"}, "3 ranks were given as 2x2"),
+        (3, {"strategy": "2e"}, "unknown strategy '2e'"),
+    ],
+)
+def test_a_cut_that_is_not_there_is_one_line(count, options, words):
+    with pytest.raises(UserError, match=words):
+        run_ranks(cut, count, "threads", options)

@@ -88,7 +88,14 @@ def test_what_cannot_be_done_is_one_line():
             job.layerwise(layers_of(model), shared, memory="much")
         with pytest.raises(UserError, match=r"layer 1 .* does not give a row a vertex"):
             job.layerwise([lambda x, edge_index: x.mean(0)], shared)
-        with pytest.raises(UserError, match="needs a shared graph"):
-            job.layerwise(layers_of(model), data)
         with pytest.raises(UserError, match="needs layers"):
             job.layerwise([], shared)
+
+
+def test_on_ranks_the_graph_must_be_shared():
+    def work(comm, data):
+        with ranks(comm) as job:
+            job.layerwise([lambda x, edge_index: x], data)
+
+    with pytest.raises(UserError, match="needs a shared graph"):
+        run_ranks(work, 2, "threads", directed())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch_geometric.nn as g
@@ -69,20 +71,34 @@ def test_a_mistake_is_one_line_that_names_the_module(name):
 def counted(comm):
     with ranks(comm) as job:
         x = job.share(directed(), "random").x
-        return float(x.sum() / int(x.size(0))), float(x.mean() * W)
+        n = x.size(0)
+        found = [
+            int(n), float(n), n / 1, n // 1, n**1, abs(-n), divmod(n, 1)[0], abs(n), round(n), 46 // n * n,
+            46 % (n + 1) + 0, math.sqrt(n) ** 2, n * 1.0, n + 0.0, 1 / (1 / n), math.floor(n), n % 24,
+        ]  # fmt: skip
+        return float(x.sum() / int(x.size(0))), float(x.mean() * W), [float(k) for k in found]
 
 
-def test_int_of_a_number_of_rows_is_everybodys():
-    for total, mean in run_ranks(counted, 3, "threads"):
+def test_a_number_of_rows_is_everybodys_wherever_one_computes_with_it():
+    for total, mean, found in run_ranks(counted, 3, "threads"):
         assert total == pytest.approx(mean, rel=1e-12)
+        assert found == pytest.approx([23, 23, 23, 23, 23, 23, 23, 23, 23, 46, 22, 23, 23, 23, 23, 23, 23])
+
+
+def nested(comm, before):
+    changed = []
+    with ranks(comm):
+        changed.append(vars(torch.autograd.Function)["apply"] is not before)
+        with ranks(comm):
+            pass
+        changed.append(vars(torch.autograd.Function)["apply"] is not before)
+    return changed
 
 
 def test_what_a_job_puts_into_torch_is_gone_afterwards():
     before = vars(torch.autograd.Function)["apply"]
-    with ranks():
-        assert vars(torch.autograd.Function)["apply"] is not before
-        with ranks():
-            pass
-        assert vars(torch.autograd.Function)["apply"] is not before
+    assert run_ranks(nested, 2, "threads", before) == [[True, True], [True, True]]
     assert vars(torch.autograd.Function)["apply"] is before
+    with ranks():  # one rank is one process
+        assert vars(torch.autograd.Function)["apply"] is before
     assert torch.equal(F.relu(torch.ones(2)), torch.ones(2))

@@ -11,31 +11,79 @@ from torch import Tensor, nn
 from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..graph import Graph, to_pyg
-from ..nn import GATLayer, GCNLayer, SAGELayer
+from ..kernels import add_linear_, linear
+from ..nn import GATLayer, GCNLayer, GINLayer, SAGELayer
+from ..nn.adjacency import Chain
 from ..nn.arcs import GATv2Layer, TransformerLayer
+from ..nn.layers import SGCLayer
 from ..parallel import Grid, Operator
 from ..pyg import accelerate, explain
 from .timing import interleaved
 
+_HOPS, _KEPT = 2, 0.1
+
+
+class _Tagged(nn.Module):
+    """y = Σ_k Âᵏ x W_k + b, as one would write it over A."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(width, width, device="cpu") for _ in range(_HOPS + 1))
+        self.bias = nn.Parameter(torch.zeros(width, device="cpu"))
+
+    def forward(self, A: Operator, x: Tensor) -> Tensor:
+        y = linear(x, self.weights[0])
+        for weight in self.weights[1:]:
+            x = A @ x
+            y = add_linear_(y, x, weight)
+        return y.add_(self.bias)
+
+
+class _Personal(nn.Module):
+    """K times y = (1 − α) Â y + α x, as one would write it over A."""
+
+    def forward(self, A: Operator, x: Tensor) -> Tensor:
+        y = x
+        for _ in range(_HOPS):
+            y = (A @ y).mul_(1 - _KEPT).add_(x, alpha=_KEPT)
+        return y
+
+
+class _Chained(SGCLayer):
+    """SGC over K times the same A."""
+
+    def forward(self, A: Any, h: Tensor) -> Tensor:
+        return super().forward(Chain([A] * self.hops), h)
+
+
 LAYERS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
     "gcn": (lambda w: GCNLayer(w, w), "gcn"),
     "sage": (lambda w: SAGELayer(w, w), "mean"),
+    "gin": (lambda w: GINLayer(w, w), "none"),
+    "sgc": (lambda w: _Chained(w, w, hops=_HOPS), "gcn"),
+    "appnp": (lambda w: _Personal(), "gcn"),
+    "tag": (lambda w: _Tagged(w), "gcn"),
     "gat": (lambda w: GATLayer(w, w), "loops"),
     "gatv2": (lambda w: GATv2Layer(w, w), "loops"),
     "transformer": (lambda w: TransformerLayer(w, w), "none"),
 }
-"""Name → weft's layer of width w → w, and the normalisation of A that it wants."""
+"""Name → weft's layer of width w → w, or its equation over A, and the normalisation of A that it wants."""
 
 
 def _conv(name: str, width: int) -> nn.Module:
     from torch_geometric import nn as g
 
-    made = {
-        "gcn": g.GCNConv, "sage": g.SAGEConv, "gat": g.GATConv, "gatv2": g.GATv2Conv,
-        "transformer": g.TransformerConv,
+    w = width
+    made: dict[str, Callable[[], nn.Module]] = {
+        "gcn": lambda: g.GCNConv(w, w), "sage": lambda: g.SAGEConv(w, w), "gat": lambda: g.GATConv(w, w),
+        "gatv2": lambda: g.GATv2Conv(w, w), "transformer": lambda: g.TransformerConv(w, w),
+        "sgc": lambda: g.SGConv(w, w, K=_HOPS), "appnp": lambda: g.APPNP(_HOPS, _KEPT),
+        "tag": lambda: g.TAGConv(w, w, K=_HOPS),
+        "gin": lambda: g.GINConv(
+            nn.Sequential(nn.Linear(w, w), nn.ReLU(), nn.Linear(w, w)), train_eps=True
+        ),
     }  # fmt: skip
-    conv: nn.Module = made[name](width, width)
-    return conv
+    return made[name]()
 
 
 def _step(layer: nn.Module, x: Tensor, *graph: Any, last: bool = False) -> Callable[[], object]:

@@ -9,6 +9,7 @@ from ..errors import UserError
 from .options import Parser, whole_number
 from .tables import columns
 
+_ALL = "gcn,sage,gin,sgc,appnp,tag,gat,gatv2,transformer"
 _DEFAULT = "kronecker:scale=17,degree=30"
 
 
@@ -17,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
                     "One layer, forward and back: weft's own, and PyG's after weft.accelerate, in turns.",
                     "  weft bench accelerate\n  weft bench accelerate --layers gcn,gat --pyg")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_DEFAULT, help=f"({_DEFAULT})")
-    parser.add_argument("--layers", default="gcn,sage,gat,gatv2,transformer", metavar="NAMES", help="(all)")
+    parser.add_argument("--layers", default=_ALL, metavar="NAMES", help="(all)")
     parser.add_argument("--width", default="128", metavar="N", help="columns in and out (128)")
     parser.add_argument("--threads", default="2", metavar="N", help="(2)")
     parser.add_argument("--rounds", default="5", metavar="N", help="measurements; the median counts (5)")

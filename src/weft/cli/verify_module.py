@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft verify script.py:make_model cora --ranks 3
   weft verify script.py:make_model karate --ranks 4 --engine threads --partition metis --json
+  weft verify script.py:make_model cora --ranks 4 --strategy 2d --grid 2x2
 
 in the script:
   def make_model(data):            # a PyG Data; or without arguments
@@ -29,6 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     from ..comm import connect, in_job
     from ..comm.launch import ENGINES, STALL_SECONDS, launch
     from ..comm.threads import run_threads, single
+    from ..parallel import choose
     from ..train.verify import TOLERANCE
 
     parser = Parser(
@@ -43,6 +45,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--partition", default="random", help="block, random, metis, hypergraph, stream or a file (random)"
     )
+    parser.add_argument("--strategy", default="halo", help="halo, 1d, 2d, …, as weft train has it (halo)")
+    parser.add_argument("--grid", default="", help="its grid, such as 2x2")
     parser.add_argument("--dtype", default="float64", help="float64 or float32 (float64)")
     parser.add_argument("--seed", default="0", metavar="N", help="of weights, dropout and the partition (0)")
     parser.add_argument("--data", default="", help="the folder of data sets")
@@ -58,6 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     count = whole_number(options.ranks, "--ranks")
     whole_number(options.seed, "--seed", least=0)
     find(options.function)
+    choose(options.strategy, count, options.grid)
 
     def work(comm: Communicator) -> int:
         return _verify(comm, options, TOLERANCE[options.dtype])
@@ -99,7 +104,9 @@ def _verify(comm: Communicator, options: Any, tolerance: float) -> int:
         if torch.is_tensor(value) and value.is_floating_point():
             data[key] = value.to(dtype)
     model = model.to(dtype).train(not options.eval)
-    rows = differences(model, data, comm, options.partition, int(options.seed))
+    rows = differences(
+        model, data, comm, options.partition, int(options.seed), options.strategy, options.grid
+    )
     wrong = [name for name, value in rows.items() if not value <= tolerance]  # a NaN is not equal
     if comm.rank == 0:
         _report(rows, wrong, tolerance, comm.size, options.json)

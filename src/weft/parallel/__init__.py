@@ -4,7 +4,17 @@ from .blocks import Blocks
 from .exchange import Exchange
 from .fetch import ByBlocks, Cyclic, Fetch, Owners, fetch
 from .grid import STRATEGIES, Grid, choose
-from .layout import Columns, Layout, Partial, Replicated, Rows, Stacked, redistribute
+from .layout import (
+    Columns,
+    Layout,
+    Partial,
+    Replicated,
+    Rows,
+    Stacked,
+    collect_by_number,
+    redistribute,
+    sum_together,
+)
 from .operator import Operator, check_slices
 from .volume import Volume, counted
 
@@ -27,7 +37,9 @@ __all__ = [
     "Volume",
     "check_slices",
     "choose",
+    "collect_by_number",
     "counted",
     "fetch",
     "redistribute",
+    "sum_together",
 ]

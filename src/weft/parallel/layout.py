@@ -194,6 +194,39 @@ def redistribute(x: Tensor, source: Layout, target: Layout, phase: str = "plan")
     raise TypeError(f"there is no way from {type(source).__name__} to {type(target).__name__}")
 
 
+def sum_together(
+    parts: Sequence[Tensor], comm: Communicator, phase: str = "grad"
+) -> tuple[Tensor, list[Tensor]]:
+    """(the sums over ranks in one flat tensor, the same part by part): one message, no gradient.
+
+    parts   of one type, the same shapes on every rank
+
+    What ranks do with gradients after each step, in `weft.train` and in one's own loop (`weft.ranks`).
+
+    >>> from weft.comm import run_ranks
+    >>> two = [torch.ones(2), torch.full((1, 1), 3.0)]
+    >>> run_ranks(lambda comm: [t.tolist() for t in sum_together(two, comm)[1]], 2, "threads")
+    [[[2.0, 2.0], [[6.0]]], [[2.0, 2.0], [[6.0]]]]
+    """
+    flat = torch.cat([part.detach().reshape(-1) for part in parts])
+    comm.all_reduce(flat, out=flat, phase=phase)
+    each = flat.split([part.numel() for part in parts])
+    return flat, [mine.view(part.shape) for mine, part in zip(each, parts, strict=True)]
+
+
+def collect_by_number(rows: Tensor, ids: Tensor, comm: Communicator) -> Tensor:
+    """Rows of all ranks, on every rank, in the order of their numbers. [m_own, …] → [m, …]
+
+    ids [m_own]   the number of each row, no two alike
+
+    Where owners are known, `Rows.collect` sends no numbers.
+    """
+    numbers = comm.all_gather(ids.contiguous(), phase="collect")
+    flat = rows.detach().reshape(rows.shape[0], math.prod(rows.shape[1:])).contiguous()
+    got = comm.all_gather(flat, phase="collect")
+    return got[torch.argsort(numbers).to(got.device)].view(-1, *rows.shape[1:])
+
+
 def _to_columns(x_own: Tensor, layout: Columns, phase: str) -> Tensor:
     """[n_own, width] → [n, |C_p|]."""
     comm, blocks = layout.rows.comm, layout.rows.blocks

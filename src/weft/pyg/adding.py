@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..parallel import Partial, Replicated, redistribute
+from ..parallel import Fetch, Partial, Replicated, redistribute
 from .call import Call, names_of, positive, put, rule
 from .halo import extremes, gathered
-from .space import Halo, Tag, agree, set_tag, tag_of
+from .naming import resolved
+from .space import Halo, Several, Tag, agree, tag_of
 
 _SUMS = ("sum", "add")
 
@@ -39,6 +40,11 @@ def scatter(call: Call) -> Any:
     if names is None:
         return _everywhere(call, out, dim, index, src)
     here = tag_of(out)
+    if isinstance(names, Several):
+        if here is None:
+            raise call.refuse("adds to rows by names of several kinds. Give num_nodes")
+        index, names = resolved(call, index, here.space)
+        call = call.given(2, "index", index)
     if here is not None and (here.dim != dim or not agree(here.space, names.space)):
         raise call.refuse(f"adds to rows of {here.space} by names of {names.space}")
     if out.shape[dim] != names.space.size:
@@ -91,7 +97,8 @@ def _away(call: Call, out: Tensor, dim: int, index: Tensor, src: Tensor, halo: H
             else whole.scatter_add(dim, index, src)
         )
         return _write(call, out, out + gathered(whole, dim, halo))
-    if how in ("amax", "amin") and not src.requires_grad and not call.kwargs.get("include_self", True):
+    ends = how in ("amax", "amin") and isinstance(halo.plan, Fetch)
+    if ends and not src.requires_grad and not call.kwargs.get("include_self", True):
         whole = src.new_zeros(room).scatter_reduce(dim, index, src, how, include_self=False)
         touched = torch.zeros(room, dtype=torch.bool, device=src.device).scatter_(dim, index, True)
         return _write(call, out, extremes(whole, touched, dim, halo, how == "amax"))
@@ -106,8 +113,6 @@ def _everywhere(call: Call, out: Tensor, dim: int, index: Tensor, src: Tensor) -
     """Slots that every rank has, such as one per graph or class: added up over all rows."""
     if tag_of(out) is not None:
         raise call.refuse("adds rows to rows by numbers that are no vertices'")
-    if call.alone:
-        return set_tag(call.run(), None)
     if _how(call) not in _SUMS:
         raise call.refuse(f"({_how(call)}) over rows that are spread over ranks is not there, but for sums")
     mine = torch.zeros_like(out)

@@ -69,7 +69,7 @@ def _looped(layer: Layer, of: Given, edge_index: Tensor, attr: Tensor | None) ->
     return BESIDE.get(("loops", m.fill_value, of.sizes), (edge_index, attr), make)
 
 
-def _drop(layer: Layer, seen: View) -> tuple[float, Stream] | None:
+def _drop(layer: Layer, seen: View, of: Given) -> tuple[float, Stream] | None:
     m = layer.module
     if not m.training or not m.dropout:
         return None
@@ -77,6 +77,8 @@ def _drop(layer: Layer, seen: View) -> tuple[float, Stream] | None:
         raise Unfit(f"its dropout is {m.dropout}")
     if seen.twice:
         raise Unfit("it drops arcs, and some arc is there twice")
+    if layer.chance is not None and of.source is not of.target:  # on ranks these may run as PyG's own
+        raise Unfit("it drops arcs between two sets of vertices")
     return float(m.dropout), layer.stream()
 
 
@@ -104,7 +106,7 @@ def gat(
     with_edges = edge_attr is not None and m.lin_edge is not None
     edge_index, edge_attr = _looped(layer, of, edge_index, edge_attr if with_edges else None)
     seen = see(layer, of, edge_index, None, edge_attr)
-    drop = _drop(layer, seen)
+    drop = _drop(layer, seen, of)
     with numbers():
         heads, width = m.heads, m.out_channels
         mine, theirs = _folded(left, m.att_src), _folded(right, m.att_dst)
@@ -145,7 +147,7 @@ def gatv2(
         raise Unfit("edge_attr is given, and it has no edge_dim")
     edge_index, edge_attr = _looped(layer, of, edge_index, edge_attr)
     seen = see(layer, of, edge_index, None, edge_attr)
-    drop = _drop(layer, seen)
+    drop = _drop(layer, seen, of)
     with numbers():
         z = product(m.lin_l, of.source)
         alike = m.lin_l is m.lin_r and of.target is of.source
@@ -169,7 +171,7 @@ def transformer(
     if (edge_attr is None) != (m.lin_edge is None):
         raise Unfit("edge_attr and edge_dim are not given together")
     seen = see(layer, of, edge_index, None, edge_attr)
-    drop = _drop(layer, seen)
+    drop = _drop(layer, seen, of)
     with numbers():
         heads, width = m.heads, m.out_channels
         query = product(m.lin_query, of.target) / math.sqrt(width)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
+from ..parallel import sum_together
 from .call import Call, put, rule
 from .space import Tag, tag_of
 
@@ -21,8 +22,6 @@ from .space import Tag, tag_of
 @rule("backward")
 def backward(call: Call) -> Any:
     """`loss.backward()` and `torch.autograd.backward(losses)`."""
-    if call.alone:
-        return call.run()
     roots = call.args[0] if call.args else call.kwargs["tensors"]
     roots = [roots] if isinstance(roots, Tensor) else list(roots)
     given = call.get(1, "gradient", call.kwargs.get("grad_tensors"))
@@ -50,7 +49,7 @@ def backward(call: Call) -> Any:
 def grad(call: Call) -> Any:
     """`torch.autograd.grad(loss, weights)`: of weights the sum over ranks, of rows this rank's."""
     outputs, inputs = call.get(0, "outputs"), call.get(1, "inputs")
-    if call.alone or not any(isinstance(t, Tensor) for t in call.tensors()):
+    if not any(isinstance(t, Tensor) for t in call.tensors()):
         return call.run()
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     leaves = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -109,12 +108,9 @@ def sum_over_ranks(
     out: list[Tensor | None] = [None] * len(grads)
     for dtype in dict.fromkeys(x.dtype for x in like):
         mine = [k for k, x in enumerate(like) if x.dtype == dtype]
-        flat = [
-            (torch.zeros_like(like[k]) if (g := grads[k]) is None else g.detach()).reshape(-1) for k in mine
-        ]
+        own = [torch.zeros_like(like[k]) if (g := grads[k]) is None else g for k in mine]
         there = like[mine[0]].new_tensor([float(grads[k] is not None) for k in mine])
-        summed = comm.all_reduce(torch.cat([*flat, there]), phase="grad")
-        *parts, there = summed.split([*(part.numel() for part in flat), len(mine)])
-        for k, part, ranks in zip(mine, parts, there.tolist(), strict=True):
-            out[k] = part.view(like[k].shape) if ranks else None
+        _, (*sums, there) = sum_together([*own, there], comm)
+        for k, part, ranks in zip(mine, sums, there.tolist(), strict=True):
+            out[k] = part if ranks else None
     return out

@@ -78,10 +78,6 @@ class Call:
         return comm
 
     @property
-    def alone(self) -> bool:
-        return self.comm.size == 1
-
-    @property
     def in_place(self) -> bool:
         name = str(getattr(self.func, "__name__", ""))
         return name in IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
@@ -91,6 +87,13 @@ class Call:
         if place < len(self.args):
             return self.args[place]
         return self.kwargs.get(name, default)
+
+    def given(self, place: int, name: str, value: Any) -> Call:
+        """The same call with another argument."""
+        if place < len(self.args):
+            args = (*self.args[:place], value, *self.args[place + 1 :])
+            return Call(self.func, args, self.kwargs, self.home)
+        return Call(self.func, self.args, self.kwargs | {name: value}, self.home)
 
     @property
     def x(self) -> Tensor:

@@ -1,7 +1,8 @@
-"""Dropout by vertex and arc: a mask follows from the seed, the call and the row's number, not from ranks."""
+"""Dropout by vertex and arc: a mask follows from the seed, the call and the row in one process."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -46,16 +47,26 @@ def drop(call: Call) -> Any:
     elif p == 1:
         out = x * 0
     else:
-        out = dropped(x, None if tag is None else (tag.dim, tag.space.ids), p, call.home.chance.stream())
+        out = dropped(x, tag, p, call.home.chance.stream())
     out = x.copy_(out) if in_place and out is not x else out
     return put(out, None if tag is None else Tag(tag.space, tag.dim))
 
 
-def dropped(x: Tensor, rows: tuple[int, Tensor] | None, p: float, stream: Stream) -> Tensor:
-    """Dropout with the mask of the rows' numbers; of a tensor that all ranks have, of its places."""
-    if rows is None:
-        return dropout(x.reshape(-1, 1), p, stream).view(x.shape)
-    dim, ids = rows
-    front = x.movedim(dim, 0)
-    flat = front.reshape(front.shape[0], -1 if x.numel() else 1)
-    return dropout(flat, p, stream, ids.to("cpu")).view(front.shape).movedim(0, dim)
+def dropped(x: Tensor, tag: Tag | None, p: float, stream: Stream) -> Tensor:
+    """y = keep ∘ x / (1 − p); keep[r, c] follows from where the number stands in the tensor of one process.
+
+    r   its place in the first dim;   c   its place in the others
+    """
+    wide = x.reshape(x.shape[0] if x.dim() else 1, -1 if x.numel() else 1)
+    if tag is None:
+        return dropout(wide, p, stream).view(x.shape)
+    if tag.dim == 0:
+        return dropout(wide, p, stream, tag.space.places.to("cpu")).view(x.shape)
+    # Own numbers lie between those of others in every row: rows of all are made, one at a time.
+    shape = [tag.space.total if d == tag.dim else size for d, size in enumerate(x.shape)][1:]
+    places = tag.space.places.to(x.device)
+    out = []
+    for k, row in enumerate(x):
+        whole = dropout(x.new_ones(1, math.prod(shape)), p, stream, first=k).view(shape)
+        out.append(row * whole.index_select(tag.dim - 1, places))
+    return torch.stack(out) if out else x

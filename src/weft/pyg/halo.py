@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..parallel import Fetch
 from .space import Halo
 
 
@@ -21,8 +22,6 @@ def extended(x: Tensor, dim: int, halo: Halo) -> Tensor:
 
     x [.., n_own, ..] → [.., n_own + n_halo, ..]; what is remembered goes with x, and when x is written to.
     """
-    if halo.space.comm.size == 1:
-        return x
     mine = (x._version, x.requires_grad and torch.is_grad_enabled(), dim, id(halo))
     kept = x.__dict__.get("_weft_halo")
     if kept is not None and kept[0] == mine:
@@ -40,8 +39,6 @@ def gathered(y: Tensor, dim: int, halo: Halo) -> Tensor:
     y [.., n_own + n_halo, ..] → [.., n_own, ..]
     """
     n_own = halo.space.size
-    if halo.space.comm.size == 1:
-        return y
     own, away = y.split([n_own, y.shape[dim] - n_own], dim)
     return own + _moved(halo.plan.sums(_flat(away, dim), n_own), own, dim)
 
@@ -54,6 +51,7 @@ def extremes(y: Tensor, touched: Tensor, dim: int, halo: Halo, largest: bool) ->
     worst = float("-inf") if largest else float("inf")
     y = y.masked_fill(~touched, worst)
     n_own, plan, comm = halo.space.size, halo.plan, halo.space.comm
+    assert isinstance(plan, Fetch)
     own, away = y.split([n_own, y.shape[dim] - n_own], dim)
     flat = _flat(away, dim)
     # Rows in the order in which they would come, which is that of the ranks that own them.

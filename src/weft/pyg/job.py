@@ -12,7 +12,6 @@ with weft.ranks() as job:
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,12 +22,14 @@ from torch import Tensor, nn
 from ..comm import Communicator, connect
 from ..errors import UserError
 from ..minibatch import parse_bytes
+from ..parallel import Rows, collect_by_number
 from .call import Refused
 from .fast import install
 from .layerwise import layerwise
-from .mode import Sharing
-from .share import Cut, share
-from .space import tag_of
+from .mode import Alone, Sharing
+from .rowwise import by_row
+from .share import Cut, share, whole
+from .space import Root, set_tag, tag_of
 
 
 class Job:
@@ -40,36 +41,53 @@ class Job:
     def __init__(self, comm: Communicator, seed: int):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self._seed = seed
-        self.sharing = Sharing(comm, seed)
+        self.sharing = Sharing(comm, seed) if comm.size > 1 else Alone(seed)
 
-    def share(self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none") -> Any:
+    def share(
+        self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none",
+        strategy: str = "halo", grid: str = "",
+    ) -> Any:  # fmt: skip
         """This rank's share of a graph, as a PyG `Data`: its vertices' rows, and the arcs that end there.
 
             data       a PyG `Data`, the same on every rank; or a weft `Graph`; or the path of a store
             partition  block, random, metis, hypergraph, stream or a file of parts, as in `weft partition`
+            strategy   halo, 1d, 2d, feature, …, with its `grid`, as in `weft train`
+
+        On every grid a rank has the complete rows of its own vertices, n/P of them: ranks of a feature line
+        share the output rows. Layers that go through weft's kernels compute A's products on the grid, as
+        weft's own do: there the ranks of a feature line hold the same arcs and take some columns each. Any
+        other module computes the rows of its rank, and fetches those of neighbours.
 
         Attributes of vertices and arcs are cut, what else there is stays. Tensors of the share know what
-        their rows are: modules and losses give what they would give in one process.
+        their rows are: modules and losses give what they would give in one process. One rank has all of the
+        graph, in its own order, and its tensors are torch's.
         """
         with torch._C.DisableTorchFunction():
-            return share(data, self.comm, Cut(partition, epsilon, order=order), self._seed)
+            cut = Cut(partition, epsilon, order=order, strategy=strategy, grid=grid)
+            return share(data, self.comm, cut, self._seed) if self.size > 1 else whole(data, self.comm, cut)
 
     def wrap(self, model: nn.Module, fast: bool = True) -> nn.Module:
         """The model itself, with rank 0's weights on every rank; `backward` sums their gradients.
 
         fast   PyG's layers that weft's kernels can do go through them (`weft.explain(model)` says which)
         """
-        with torch._C.DisableTorchFunction():
-            self._same_weights(model)
-        known = {id(p) for p in self.sharing.parameters}
-        self.sharing.parameters += [p for p in model.parameters() if id(p) not in known]
-        for p in model.parameters():
-            p.__dict__["_weft_same"] = True
+        if isinstance(self.sharing, Sharing):
+            self._share_weights(model, self.sharing)
         if fast and "torch_geometric" in sys.modules:  # else it has no such layers
             install(model, self.sharing.chance, quiet=True)
-        for path, module in model.named_modules():
-            self._follow(module, path)
         return model
+
+    def _share_weights(self, model: nn.Module, sharing: Sharing) -> None:
+        with torch._C.DisableTorchFunction():
+            self._same_weights(model)
+        known = {id(p) for p in sharing.parameters}
+        sharing.parameters += [p for p in model.parameters() if id(p) not in known]
+        for p in model.parameters():
+            p.__dict__["_weft_same"] = True
+        if "torch_geometric" in sys.modules:
+            by_row(model)
+        for path, module in model.named_modules():
+            self._follow(module, path, sharing)
 
     def _same_weights(self, model: nn.Module) -> None:
         for name, p in model.named_parameters():
@@ -89,9 +107,9 @@ class Job:
                 for t, part in zip(mine, flat.split([t.numel() for t in mine]), strict=True):
                     t.copy_(part.view(t.shape))
 
-    def _follow(self, module: nn.Module, path: str) -> None:
+    def _follow(self, module: nn.Module, path: str, sharing: Sharing) -> None:
         """Know which module runs; and notice one whose result has lost its rows."""
-        kind, sharing = type(module).__name__, self.sharing
+        kind = type(module).__name__
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
             sharing.enter(path, kind)
@@ -106,7 +124,7 @@ class Job:
             where = sharing.where()
             sharing.leave()
             given = [t for t in (*args, *kwargs.values()) if tag_of(t) is not None]
-            if self.size == 1 or not given or not isinstance(out, Tensor) or tag_of(out) is not None:
+            if not given or not isinstance(out, Tensor) or tag_of(out) is not None:
                 return
             sizes = {tag.space.size for t in given if (tag := tag_of(t)) is not None}
             with torch._C.DisableTorchFunction():
@@ -148,7 +166,10 @@ class Job:
         drops or normalises over a batch would differ from step to step. No gradients.
         """
         limit = parse_bytes(memory, "memory") if isinstance(memory, str) else memory
-        return layerwise(layers, data, limit)
+        if self.size > 1:
+            return layerwise(layers, data, limit)
+        with torch._C.DisableTorchFunction():
+            return set_tag(layerwise(layers, share(data, self.comm, Cut(), self._seed), limit), None)
 
     def mean(self, losses: Tensor) -> Tensor:
         """The mean over the rows of all ranks, the same on every rank; `losses.mean()` says the same."""
@@ -164,17 +185,19 @@ class Job:
                 raise UserError(
                     "vertex numbers cannot be collected. Keep edge_index as it was before job.share."
                 )
-            front = x.detach().movedim(tag.dim, 0)
-            width = math.prod(front.shape[1:])
-            ids = self.comm.all_gather(tag.space.ids.contiguous(), phase="collect")
-            rows = self.comm.all_gather(front.reshape(front.shape[0], width).contiguous(), phase="collect")
-            ordered = rows[torch.argsort(ids).to(rows.device)]
-            return ordered.view(-1, *front.shape[1:]).movedim(0, tag.dim)
+            front, space = x.detach().movedim(tag.dim, 0), tag.space
+            if isinstance(space, Root) and space.blocks is not None:
+                rows = Rows(self.comm, space.blocks).collect(front)
+            else:
+                rows = collect_by_number(front, space.ids, self.comm)
+            return rows.movedim(0, tag.dim)
 
 
 @contextlib.contextmanager
 def ranks(comm: Communicator | None = None, engine: str = "auto", seed: int | None = None) -> Iterator[Job]:
     """Join the ranks that are there: of `weft run`, mpirun, srun or torchrun; without any, be the only one.
+
+    One rank is one process: torch as it is, but for dropout, whose masks are those of any number of ranks.
 
         seed  of the partition and of dropout; by default torch's, of rank 0
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .call import Call, counts, named, names_of, positive, put, rule
-from .space import Count, Names, Space, Tag, set_tag, tag_of
+from .naming import shifted
+from .space import Count, Names, Space, Tag, everywhere, set_tag, tag_of
 
 UNARY = named(
     "abs neg negative pos positive exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square reciprocal "
@@ -69,6 +70,8 @@ def gradient(call: Call) -> Any:
 
 @rule(*UNARY, *BINARY)
 def elementwise(call: Call) -> Any:
+    if call.name in ("add", "iadd", "radd") and (moved := shifted(call)) is not None:
+        return moved
     call.no_names()
     if call.name == "where" and len(call.args) + len(call.kwargs) == 1:
         raise call.refuse("of a mask alone is not there. Use mask.nonzero()")
@@ -76,7 +79,8 @@ def elementwise(call: Call) -> Any:
 
 
 def _by_row(call: Call) -> Any:
-    args, kwargs = everywhere(call.args), {k: everywhere((v,))[0] for k, v in call.kwargs.items()}
+    # Numbers of rows become those of all ranks: what they are where one computes with them.
+    args, kwargs = tuple(map(everywhere, call.args)), {k: everywhere(v) for k, v in call.kwargs.items()}
     if "out" in kwargs:
         raise call.refuse("is given `out`. Use its result")
     tag = broadcast_tag(call, max(t.dim() for t in call.tensors()))
@@ -97,11 +101,6 @@ def broadcast_tag(call: Call, dims: int) -> Tag | None:
                 f"mixes rows of {space} with {t.shape[t.dim() - back]} rows that are not spread"
             )
     return Tag(space, dims - back)
-
-
-def everywhere(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Numbers of rows become those of all ranks: what they are where one computes with them."""
-    return tuple(a.world if isinstance(a, Count) else a for a in args)
 
 
 @rule(*COMPARISONS)
@@ -176,7 +175,7 @@ def arange(call: Call) -> Any:
 
 def numbered(call: Call, sizes: Any) -> Space | None:
     """The space whose number of rows was read off an edge_index, and stands here as a plain number."""
-    if call.alone or any(True for _ in counts(sizes)):
+    if any(True for _ in counts(sizes)):
         return None
     flat = [s for size in sizes for s in (size if isinstance(size, (tuple, list)) else (size,))]
     return next((space for space in call.home.numbered if space.size > 1 and space.size in flat), None)

@@ -27,8 +27,6 @@ MEANS = named(
 def loss(call: Call) -> Any:
     how = _reduction(call)
     space, dim = _rows(call)
-    if call.alone:
-        return call.run() if how != "none" else put(call.run(), Tag(space, dim))
     each = _with_reduction(call, "none")
     if how == "none":
         return put(each, Tag(space, dim))
@@ -54,8 +52,6 @@ def cross_entropy(call: Call) -> Any:
     """Σ w[y] · loss / Σ w[y], both sums over all ranks; ignored rows are in neither."""
     how = _reduction(call)
     space, _ = _rows(call)
-    if call.alone:
-        return call.run() if how != "none" else put(call.run(), Tag(space, 0))
     x, target = call.x, call.get(1, "target")
     if how == "none":
         return put(_with_reduction(call, "none"), Tag(space, 0))

@@ -28,8 +28,7 @@ _inside = [0]
 
 def _guarded(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply`, which torch shows to nobody: its backward is for the rows of one process."""
-    tagged = any(tag_of(a) is not None and tag_of(a).space.comm.size > 1 for a in args)  # type: ignore[union-attr]
-    if tagged and not issubclass(cls, Function):
+    if any(tag_of(a) is not None for a in args) and not issubclass(cls, Function):
         raise Refused(
             f"{cls.__name__} is an autograd.Function of its own, and weft cannot see what its backward does. "
             "Write it with torch's functions."
@@ -42,6 +41,19 @@ _ALWAYS = frozenset({"backward", "grad", "dropout", "arange", "rand", "randn", "
 
 
 _PLAIN = frozenset(local.ABOUT)
+
+
+class Alone(TorchFunctionMode):
+    """One rank is one process: torch's functions are torch's, but dropout has the masks that ranks have."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.chance = chance.Chance(seed)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if name_of(func) != "dropout":
+            return func(*args, **kwargs) if kwargs else func(*args)
+        return chance.drop(Call(func, args, kwargs or {}, self))
 
 
 class Sharing(TorchFunctionMode):
@@ -85,20 +97,15 @@ class Sharing(TorchFunctionMode):
             return func(*args, **kwargs)
         call = Call(func, args, kwargs, self)
         rule = RULES.get(name)
-        try:
-            if rule is None:
-                raise call.refuse("is not known for rows that are spread over ranks")
-            self._same_weights(call)
-            return rule(call)
-        except Refused:
-            if self.comm.size > 1:
-                raise
-            return func(*args, **kwargs)  # one rank has all rows: this is one process
+        if rule is None:
+            raise call.refuse("is not known for rows that are spread over ranks")
+        self._same_weights(call)
+        return rule(call)
 
     def _same_weights(self, call: Call) -> None:
         """Weights that nobody wrapped must be alike on all ranks: asked once, when rows first meet them."""
         for t in call.tensors():
-            if self.comm.size == 1 or "_weft_same" in t.__dict__ or not (t.is_leaf and t.requires_grad):
+            if "_weft_same" in t.__dict__ or not (t.is_leaf and t.requires_grad):
                 continue
             t.__dict__["_weft_same"] = True
             if tag_of(t) is not None:

@@ -27,7 +27,7 @@ def batch_norm(call: Call) -> Any:
         call.get(6, "momentum", 0.1),
         call.get(7, "eps", 1e-5),
     )
-    if call.alone or not training:
+    if not training:
         return put(call.run(), Tag(tag.space, tag.dim))
     count = tag.space.total * (x[:1, :1].numel() if x.shape[0] else 1)
     if count < 2:
@@ -54,8 +54,8 @@ def instance_norm(call: Call) -> Any:
         call.get(6, "momentum", 0.1),
         call.get(7, "eps", 1e-5),
     )
-    if call.alone or not own or tag.dim == 0:
-        if tag.dim == 0 and own and mean is not None and not call.alone:
+    if not own or tag.dim == 0:
+        if own and mean is not None:
             raise call.refuse("keeps running statistics over instances that are spread over ranks")
         return put(call.run(), Tag(tag.space, tag.dim))
     dims = list(range(2, x.dim()))

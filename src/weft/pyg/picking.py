@@ -11,7 +11,8 @@ from torch import Tensor
 from .call import Call, names_of, positive, put, rule
 from .halo import extended
 from .local import adopt
-from .space import Names, Space, Tag, agree, here, tag_of
+from .naming import resolved
+from .space import Count, Names, Several, Space, Tag, agree, cut, here, tag_of
 
 
 class _Index:
@@ -85,7 +86,7 @@ def getitem(call: Call) -> Any:
         return call.run()
     k = index.item_at(tag.dim)
     if not _whole(index.items[k], x.shape[tag.dim]):
-        raise call.refuse(f"takes some rows of {tag.space} by their place. Use a mask")
+        return _some(call, x, tag, index, k)
     names = tag.names
     if isinstance(names, tuple):
         first = index.items[index.item_at(0)]
@@ -93,6 +94,17 @@ def getitem(call: Call) -> Any:
         if names is None:
             raise call.refuse("takes part of edge_index in a way that is not known")
     return put(call.run(), Tag(tag.space, index.makes[k], names))
+
+
+def _some(call: Call, x: Tensor, tag: Tag, index: _Index, k: int) -> Any:
+    """x[begin:end] of rows that were put together, where these are whole parts."""
+    item = index.items[k]
+    if isinstance(item, slice) and item.step in (None, 1) and tag.names is None:
+        start = 0 if item.start is None else item.start
+        stop = Count(tag.space) if item.stop is None else item.stop
+        if start >= 0 and stop >= 0 and (found := cut(tag.space, start, stop)) is not None:
+            return put(call.run(), Tag(found, index.makes[k]))
+    raise call.refuse(f"takes some rows of {tag.space} by their place. Use a mask")
 
 
 def _picked(call: Call, x: Tensor, dim: int, picks: Tensor, index: _Index) -> Any:
@@ -117,8 +129,17 @@ def _picked(call: Call, x: Tensor, dim: int, picks: Tensor, index: _Index) -> An
         if by is not None:
             call.one_space([tag.space, by.space])
         space = tag.space.subset(picks)
-        return put(x[tuple(items)], Tag(space, made, tag.names))
+        return put(x[tuple(items)], Tag(space, made, _of_one_kind(call, tag.names)))
     return _by_names(call, x, tag, picks, items, made)
+
+
+def _of_one_kind(call: Call, names: Any) -> Any:
+    """Names that stay names where some are left out: those of several kinds are known by their place."""
+    if any(isinstance(n, Several) for n in (names if isinstance(names, tuple) else (names,))):
+        raise call.refuse(
+            "takes some of the vertex numbers of several kinds. Do it before they are put together"
+        )
+    return names
 
 
 def _must_fit(call: Call, x: Tensor, dim: int, picks: Tensor, by: Tag) -> None:
@@ -127,7 +148,7 @@ def _must_fit(call: Call, x: Tensor, dim: int, picks: Tensor, by: Tag) -> None:
     space = by.space if picks.dtype == torch.bool else names.space if names is not None else None
     if space is None:
         return
-    if x.shape[dim] != space.size or (x.is_leaf and x.requires_grad and not call.alone):
+    if x.shape[dim] != space.size or (x.is_leaf and x.requires_grad):
         raise call.refuse(
             f"reads rows of {space} from a tensor of {x.shape[dim]} rows that was not shared. "
             "Share it with the graph, as an attribute of data"
@@ -137,15 +158,13 @@ def _must_fit(call: Call, x: Tensor, dim: int, picks: Tensor, by: Tag) -> None:
 
 def _by_names(call: Call, x: Tensor, tag: Tag, picks: Tensor, items: list[Any], made: int) -> Any:
     by = tag_of(picks)
-    names = names_of(by)
-    if by is None or names is None or not agree(names.space, tag.space):
-        raise call.refuse(
-            f"picks rows of {tag.space} by numbers, and on ranks these are not row numbers. "
-            "Use a mask, or the rows of edge_index"
-        )
+    places, names = resolved(call, picks, tag.space)
+    assert by is not None
+    if places is not picks:
+        items = [places if item is picks else item for item in items]
     whole = x if names.halo is None else extended(x, tag.dim, names.halo)
-    kept = tag.names if isinstance(tag.names, Names) else None
-    return put(_take(whole, tag.dim, picks, items), Tag(by.space, made + by.dim, kept))
+    kept = _of_one_kind(call, tag.names) if isinstance(tag.names, Names) else None
+    return put(_take(whole, tag.dim, places, items), Tag(by.space, made + by.dim, kept))
 
 
 def _take(x: Tensor, dim: int, picks: Tensor, items: list[Any]) -> Tensor:
@@ -241,7 +260,7 @@ def setitem(call: Call) -> Any:
             raise call.refuse("writes rows that are spread over ranks into a tensor that is not")
         return call.run()
     if tag.names is not None:
-        raise call.refuse("writes vertex numbers")
+        return _rename(call, x, tag, index, value)
     if index.advanced and index.items[index.advanced[0]].dtype == torch.bool:
         return _set_where(call, x, tag, index, value)
     k = index.item_at(tag.dim)
@@ -259,6 +278,21 @@ def setitem(call: Call) -> Any:
     return call.run()
 
 
+def _rename(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> Any:
+    """edge_index[0] = names: one of its two rows, as `edge_index[0] += offset` writes it."""
+    names, by = tag.names, tag_of(value)
+    new = names_of(by)
+    row = index.items[0]
+    whole = len(index.items) == 2 and tag.dim == 1 and _whole(index.items[1], x.shape[1])
+    if not (isinstance(names, tuple) and isinstance(row, int) and whole and new is not None):
+        raise call.refuse("writes vertex numbers")
+    assert by is not None
+    call.one_space([tag.space, by.space])
+    pair = (new, names[1]) if row in (0, -2) else (names[0], new)
+    put(x, Tag(tag.space, 1, pair))
+    return call.run()
+
+
 def _set_where(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> Any:
     mask = index.items[index.advanced[0]]
     by = tag_of(mask)
@@ -272,9 +306,9 @@ def _set_where(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> An
     else:
         space = tag.space.subset(mask)
         _values_fit(call, space, value)
-        if not call.alone and _of_all_rows(call, value, space):
+        if _of_all_rows(call, value, space):
             # One value for every row of all ranks, such as torch.rand(int(mask.sum())): each takes its own.
-            return call.func(x, call.args[1], value[space.places().to(value.device)])
+            return call.func(x, call.args[1], value[space.places.to(value.device)])
     return call.run()
 
 
@@ -328,6 +362,6 @@ def leave(call: Call) -> Any:
         if tag is not None and name != "int":
             call.no_names()
         return put(call.run(), tag)
-    if call.alone or not call.tagged():
+    if not call.tagged():
         return call.run()
     raise call.refuse("of rows that are spread over ranks gives this rank's only. Use job.collect(x)")

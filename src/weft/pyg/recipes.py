@@ -22,8 +22,9 @@ from ..errors import UserError
 from ..kernels import CSR, Stream, add_linear_, linear
 from ..kernels.function import Function
 from ..kernels.spmm import extremum
-from .space import Tag, set_tag, tag_of
-from .views import BESIDE, Last, Unfit, View, check_span, fits_ranks, view
+from .halo import extended
+from .space import Halo, Tag, set_tag, tag_of
+from .views import BESIDE, Last, Unfit, View, by_rows, check_span, fits_ranks, near_view, view
 
 SUMS = ("sum", "add")
 PLAIN = (*SUMS, "mean", "max", "min")
@@ -296,14 +297,21 @@ class Hop:
     """h → ⊕_j w_ij h_j, for one call of a layer."""
 
     def __init__(self, layer: Layer, of: Given, edge_index: Tensor, weight: Tensor | None, reduce: str):
-        if reduce in ("max", "min") and of.tag is not None and of.tag.space.comm.size > 1:
-            raise Unfit(f"the gradient of its {reduce} is shared among equals, which weft's on ranks is not")
         self._learned = weight is not None and weight.requires_grad and torch.is_grad_enabled()
-        self._seen = see(layer, of, edge_index, None if self._learned else weight)
+        fixed = None if self._learned else weight
+        self._halo: Halo | None = None
+        if reduce in ("max", "min") and of.tag is not None:
+            # The gradient is shared among equals: they must be seen together.
+            self._seen, self._halo = near_view(edge_index, of.source.dtype, fixed, _forwards(layer))
+        elif self._learned and of.tag is not None and not by_rows(of.tag.space):
+            raise Unfit("weights of arcs are learned, and on this grid several ranks hold an arc")
+        else:
+            self._seen = see(layer, of, edge_index, fixed)
         self._of, self._reduce = (edge_index, weight), reduce
         self._kind = reduce, layer.module.flow
 
     def __call__(self, h: Tensor) -> Tensor:
+        h = h if self._halo is None else extended(h, 0, self._halo)
         return combine(self._seen, h, self._reduce, self._of[1] if self._learned else None)
 
     def kept(self, x: Tensor) -> Tensor | None:

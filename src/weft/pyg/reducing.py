@@ -15,15 +15,13 @@ from torch import Tensor
 
 from ..parallel import Partial, Replicated, redistribute
 from .call import Call, positive, put, rule
-from .space import Names, Tag, tag_of
+from .space import Names, Several, Tag, tag_of
 
 
 def total(call: Call, x: Tensor) -> Tensor:
     """Σ over ranks, with gradient."""
     if x.dtype == torch.bool or not (x.is_floating_point() or x.dtype in (torch.int32, torch.int64)):
         x = x.long()
-    if call.alone:
-        return x
     return redistribute(x, Partial(call.comm), Replicated(call.comm), phase="sum")
 
 
@@ -66,8 +64,6 @@ def mean(call: Call) -> Any:
     keepdim = bool(call.get(2, "keepdim", False))
     if tag.dim not in dims:
         return _local(call, tag, dims, keepdim)
-    if call.alone:
-        return call.run()
     whole = total(call, x.sum(dims, keepdim, dtype=call.kwargs.get("dtype")))
     return whole / (tag.space.total * _rows_each(x, tag, dims))
 
@@ -90,8 +86,6 @@ def var(call: Call) -> Any:
         out = call.run()
         kept = tag.dim if keepdim else tag.dim - sum(d < tag.dim for d in dims)
         return put(out, Tag(tag.space, kept))
-    if call.alone:
-        return call.run()
     correction = call.kwargs.get("correction", 1 if unbiased else 0)
     count = tag.space.total * _rows_each(x, tag, dims)
     centre = total(call, x.sum(dims, keepdim=True)) / count
@@ -109,8 +103,6 @@ def truth(call: Call) -> Any:
     if tag.dim not in dims:
         return _local(call, tag, dims, bool(call.get(2, "keepdim", False)))
     out = call.run()
-    if call.alone:
-        return out
     return call.comm.all_reduce(out, "max" if call.name == "any" else "min", phase="sum")
 
 
@@ -131,8 +123,6 @@ def extreme(call: Call) -> Any:
     keepdim = bool(call.get(2, "keepdim", False))
     if tag.dim not in dims:
         return _local(call, tag, dims, keepdim)
-    if call.alone:
-        return call.run()
     if call.name in ("max", "min") and call.get(1, "dim") is not None:
         raise call.refuse("over rows that are spread over ranks tells which row. Use amax or amin")
     largest = call.name.endswith("max")
@@ -158,12 +148,11 @@ def _last_name(call: Call, x: Tensor, tag: Tag) -> Any:
     One process would leave out vertices after the last one that has an arc; this is refused, not imitated.
     """
     pairs = [(x, tag.names)] if isinstance(tag.names, Names) else list(zip(x, tag.names or (), strict=True))
-    spaces = {names.space for _, names in pairs}
-    if call.name != "max" or call.get(1, "dim") is not None or len(spaces) != 1:
+    spaces = {None if isinstance(names, Several) else names.space for _, names in pairs}
+    if None in spaces or call.name != "max" or call.get(1, "dim") is not None or len(spaces) != 1:
         raise call.refuse("looks for one of the vertex numbers, which differ from rank to rank")
     space = spaces.pop()
-    if call.alone:
-        return call.run()
+    assert space is not None
     most = max((int(names.numbers(v).max()) for v, names in pairs if v.numel()), default=-1)
     last = call.comm.all_reduce(x.new_tensor([most], dtype=torch.int64), "max", phase="sum")
     if int(last) != space.total - 1:
@@ -188,8 +177,6 @@ def norm(call: Call) -> Any:
     keepdim = bool(call.get(3, "keepdim", False))
     if tag.dim not in dims:
         return _local(call, tag, dims, keepdim)
-    if call.alone:
-        return call.run()
     if call.name == "linalg_norm" and x.dim() == 2 and given is None and order is not None:
         raise call.refuse("of a matrix, with an order, is not there. Use x.norm()")
     if order not in (2, 2.0, None, "fro", 1, 1.0):

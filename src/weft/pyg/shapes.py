@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .call import Call, positive, put, rule
 from .local import tag_of_shape
-from .space import Count, Names, Space, Tag, Times, joined, set_tag, tag_of
+from .naming import together
+from .space import Count, Joined, Names, Space, Tag, Times, joined, set_tag, tag_of
 
 
 @rule("size", "shape.get")
@@ -35,7 +36,7 @@ def numel(call: Call) -> Any:
 @rule("len")
 def length(call: Call) -> Any:
     tag = tag_of(call.x)
-    if tag is not None and tag.dim == 0 and not call.alone:
+    if tag is not None and tag.dim == 0:
         raise call.refuse("of rows that are spread over ranks is this rank's. Use x.size(0)")
     return call.run()
 
@@ -128,6 +129,12 @@ def _reshaped(call: Call, x: Tensor, tag: Tag, out: Tensor, asked: Sequence[Any]
             return space.times(after // rest), 0
         if isinstance(space, Times) and rest == after * space.k and out.shape[0] == space.of.size:
             return space.of, 0
+        if isinstance(space, Joined) and out.dim() > 1 and math.prod(out.shape[2:]) == after:
+            part, times = space.parts[0], len(space.parts)
+            if tuple(out.shape[:2]) == (times, part.size) and all(p is part for p in space.parts):
+                return part, 1
+    if out.dim() and out.shape[0] == before * rows and math.prod(out.shape[1:]) == after:
+        return joined([space] * before), 0
     raise call.refuse(
         f"{tuple(x.shape)} → {tuple(out.shape)} mixes rows of {space} that lie on different ranks"
     )
@@ -215,26 +222,20 @@ def cat(call: Call) -> Any:
         if known is None or any(known is space for space in spaces):
             raise call.refuse("puts together rows that are spread over ranks with others that are not")
         spaces.append(known)
-    return put(out, Tag(joined(spaces), d, _joined_names(call, [tag.names for _, tag in tagged])))
+    names = _joined_names(call, [tag.names for _, tag in tagged], [tag.space.size for _, tag in tagged])
+    return put(out, Tag(joined(spaces), d, names))
 
 
-def _joined_names(call: Call, names: list[Any]) -> Any:
-    """Own rows' names are names of those with a halo too."""
+def _joined_names(call: Call, names: list[Any], sizes: list[int]) -> Any:
+    """What all of them name: of one kind, or of several."""
     if any(n is None for n in names):
         if any(n is not None for n in names):
             raise call.refuse("puts vertex numbers beside other numbers")
         return None
     if any(isinstance(n, tuple) for n in names):
         pairs = [n if isinstance(n, tuple) else (n, n) for n in names]
-        return tuple(_one_name(call, [pair[k] for pair in pairs]) for k in range(2))
-    return _one_name(call, names)
-
-
-def _one_name(call: Call, names: list[Names]) -> Names:
-    halos = {id(n.halo): n for n in names if n.halo is not None}
-    if len(halos) > 1 or len({id(n.space) for n in names}) > 1:
-        raise call.refuse("puts vertex numbers of two graphs together")
-    return next(iter(halos.values()), names[0])
+        return tuple(together([pair[k] for pair in pairs], sizes) for k in range(2))
+    return together(names, sizes)
 
 
 @rule("stack")

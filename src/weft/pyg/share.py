@@ -11,22 +11,34 @@ import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..graph import Graph, Store, open_store
-from ..parallel import Blocks, ByBlocks, Fetch, Grid
-from ..parallel.assign import assign
+from ..parallel import STRATEGIES, ByBlocks, Fetch, Grid, Rows, choose
+from ..parallel.assign import assign, check_partition
+from ..parallel.grid import parse
 from ..parallel.source import read_arcs, read_vertices
-from .space import Count, Halo, Names, Root, Tag, set_tag
+from ..partition import ORDERS
+from .space import Count, Halo, Names, Root, Tag, here, set_tag
 
 
 @dataclass
 class Cut:
-    """How vertices are shared out (`weft partition`); `order` is that within a rank."""
+    """How vertices are shared out (`weft partition`); `order` is that within a rank.
+
+    strategy, grid   as in `weft train`: the grid of ranks, and how the rows of recognised layers move on it
+    """
 
     partition: str = "block"
     epsilon: float = 0.03
     preset: str = "default"
     order: str = "none"
+    strategy: str = "halo"
+    grid: str = ""
+
+    def among(self, comm: Communicator) -> tuple[Grid, bool]:
+        """(the grid of these ranks, whether only rows that are read travel)."""
+        grid, exchange = choose(self.strategy, comm.size, self.grid)
+        return grid, exchange == "sparse"
 
 
 class Shares:
@@ -35,11 +47,14 @@ class Shares:
     blocks  the vertices of each rank        space   this rank's
     """
 
-    def __init__(self, comm: Communicator, blocks: Blocks, name: str = "vertices"):
-        self.comm, self.blocks = comm, blocks
-        self.owners = ByBlocks(blocks)
+    def __init__(
+        self, comm: Communicator, source: Graph | Store, cut: Cut, seed: int, name: str = "vertices"
+    ):
+        grid, sparse = cut.among(comm)
+        self.comm, self.blocks = comm, assign(source, grid, cut, seed, comm)
+        self.owners = ByBlocks(self.blocks)
         self.own = self.owners.own(comm.rank)
-        self.space = Root(comm, self.own, blocks.count, name, blocks)
+        self.space = Root(comm, self.own, self.blocks.count, name, self.blocks, sparse)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
         """This rank's rows of what all vertices have."""
@@ -54,7 +69,7 @@ class Shares:
     ) -> Tensor:
         """The tagged edge_index [2, m] of arcs into own vertices, by vertex numbers. Every rank calls it.
 
-        ids [m]   the arcs' numbers, all below `count`
+        ids [m]   the arcs' numbers, 0 … count − 1 on all ranks together
         of        whose vertices the sources are, where of another type
         """
         of = self if of is None else of
@@ -70,7 +85,6 @@ class Shares:
         plan = Fetch(self.comm, of.owners, halo_ids, distinct=True)
         halo = Halo(of.space, halo_ids, plan) if self.comm.size > 1 else None
         arcs = Root(self.comm, ids, count, "arcs")
-        arcs._total = arcs._count()  # ids need not be 0 … total − 1
         names = (Names(of.space, halo), Names(self.space))
         first = self.blocks.own(self.comm.rank)[0]
         return set_tag(torch.stack([row, self.blocks.places(target) - first]), Tag(arcs, 1, names))
@@ -92,11 +106,30 @@ def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     return _of_data(data, comm, cut, seed)
 
 
+def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
+    """What one rank has: all of it, in its own order, as tensors of torch's."""
+    if cut.strategy not in STRATEGIES:
+        raise unknown("strategy", cut.strategy, STRATEGIES)
+    if cut.grid:
+        parse(cut.grid)  # one rank is no grid, but a script names the one that it has on ranks
+    check_partition(cut.partition)
+    if cut.order not in ORDERS:
+        raise unknown("order", cut.order, ORDERS)
+    out = share(data, comm, Cut(), 0)
+    for store in out.stores:
+        for key, value in list(store.items()):
+            if isinstance(value, Tensor):
+                set_tag(value, None)
+            elif isinstance(value, Count):
+                store[key] = here(value)
+    return out
+
+
 def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     _check(data, comm)
     edges, n = data.edge_index.cpu(), int(data.num_nodes)
     graph = Graph.from_arcs(edges[0], edges[1], n)
-    shares = Shares(comm, assign(graph, Grid(comm.size), cut, seed, comm))
+    shares = Shares(comm, graph, cut, seed)
     kinds = {key: _kind(data, key) for key in data.keys()}  # noqa: SIM118  not a dict
     arcs = {key: _arcs(shares, data[key]) for key, kind in kinds.items() if kind == "arcs"}
     out = data.__class__()
@@ -130,7 +163,7 @@ def _of_hetero(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     shares = {}
     for kind, n in counts.items():
         bare = Graph.from_arcs([], [], n)
-        shares[kind] = Shares(comm, assign(bare, Grid(comm.size), cut, seed, comm), f"vertices of {kind}")
+        shares[kind] = Shares(comm, bare, cut, seed, f"vertices of {kind}")
     out = data.__class__()
     for kind in data.node_types:
         for key, value in data[kind].items():
@@ -208,11 +241,15 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) ->
     """Rows and arcs are read as they are needed: no rank holds the whole."""
     from torch_geometric.data import Data
 
-    shares = Shares(comm, assign(source, Grid(comm.size), cut, seed, comm))
-    arcs, n = read_arcs(source, shares.own), source.num_nodes
+    shares = Shares(comm, source, cut, seed)
+    arcs = read_arcs(source, shares.own)
     target = shares.own[arcs.row]
-    # An arc is there once: source and target number it.
-    index = shares.edge_index(arcs.vertex, target, target * n + arcs.vertex, n * n)
+    # Arcs are numbered as they stand in the whole: by target, then by source.
+    degrees = torch.bincount(arcs.row, minlength=shares.own.numel())
+    everybody = Rows(comm, shares.blocks).collect(degrees)
+    first = (everybody.cumsum(0) - everybody)[shares.own] - (degrees.cumsum(0) - degrees)
+    numbers = first[arcs.row] + torch.arange(arcs.row.numel(), device="cpu")
+    index = shares.edge_index(arcs.vertex, target, numbers, int(everybody.sum()))
     out = Data(edge_index=index, num_nodes=Count(shares.space))
     if arcs.value is not None:
         out.edge_weight = set_tag(arcs.value, Tag(index.__dict__["_weft_tag"].space, 0))

@@ -8,6 +8,7 @@ space its rows are:
     a subset      x[mask]
     some after others         torch.cat, such as arcs and then the loops that were added
     each of them k times      [n_own, k] seen as [n_own · k]
+    all of them k times       [k, n_own] seen as [k · n_own]
 
 Tensors of two spaces are never mixed: x[mask] + x is refused here as it is in one process.
 """
@@ -17,19 +18,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..comm import Communicator
-from ..parallel import Blocks, Fetch
+from ..errors import UserError
+from ..parallel import Blocks
 
 
 class Space:
     """Rows spread over the ranks: `size` of them here, `total` everywhere, each with a number of its own.
 
     span     a bound of the numbers, the same on every rank: ids[k] < span
+    places   the rows' places in the tensor that one process would have
     family   which numbers these are: two spaces of one family number rows alike
     """
 
@@ -38,6 +41,7 @@ class Space:
         self.family = id(self) if family is None else family
         self._ids: Tensor | None = None
         self._total: int | None = None
+        self._places: Tensor | None = None
         self._made: dict[Any, Space] = {}
 
     @property
@@ -61,10 +65,15 @@ class Space:
         here = torch.tensor([self.size], dtype=torch.int64, device="cpu")
         return int(self.comm.all_reduce(here, phase="count"))
 
+    @property
     def places(self) -> Tensor:
-        """[size] int64: where the rows here stand among all, by number. Every rank calls it."""
-        everybody = self.comm.all_gather(self.ids.contiguous(), phase="plan").sort().values
-        return torch.searchsorted(everybody, self.ids)
+        """[size] int64: where the rows here stand in the tensor of one process. Every rank calls it."""
+        if self._places is None:
+            self._places = self._place()
+        return self._places
+
+    def _place(self) -> Tensor:
+        raise NotImplementedError
 
     def subset(self, mask: Tensor) -> Space:
         """The rows where `mask` holds. One mask makes one space, so that x[mask] and y[mask] agree."""
@@ -89,12 +98,19 @@ class Space:
 class Root(Space):
     """Vertices or arcs of a shared graph, by their numbers in the whole one.
 
-    blocks   of vertices: who owns which
+    blocks   of vertices: who owns which, on which grid
+    sparse   whether products with A send only the rows that are read
     """
 
-    def __init__(self, comm: Communicator, ids: Tensor, total: int, name: str, blocks: Blocks | None = None):
+    def __init__(
+        self, comm: Communicator, ids: Tensor, total: int, name: str, blocks: Blocks | None = None,
+        sparse: bool = True,
+    ):  # fmt: skip
         super().__init__(comm, ids.numel(), total, name)
-        self._ids, self._total, self.blocks = ids, total, blocks
+        self._ids, self._total, self.blocks, self.sparse = ids, total, blocks, sparse
+
+    def _place(self) -> Tensor:
+        return self.ids
 
 
 class _Subset(Space):
@@ -107,6 +123,13 @@ class _Subset(Space):
     def _number(self) -> Tensor:
         return self.of.ids[self._mask.to(self.of.ids.device)]
 
+    def _place(self) -> Tensor:
+        if self.total == self.of.total:
+            return self.of.places
+        own = self.of.places[self._mask.to(self.of.ids.device)]
+        everybody = self.comm.all_gather(own.contiguous(), phase="plan").sort().values
+        return torch.searchsorted(everybody, own)
+
 
 class Times(Space):
     def __init__(self, of: Space, k: int):
@@ -114,14 +137,21 @@ class Times(Space):
         self.of, self.k = of, k
 
     def _number(self) -> Tensor:
-        each = torch.arange(self.k, device=self.of.ids.device)
-        return (self.of.ids[:, None] * self.k + each).reshape(-1)
+        return self._each(self.of.ids)
+
+    def _place(self) -> Tensor:
+        return self._each(self.of.places)
+
+    def _each(self, x: Tensor) -> Tensor:
+        return (x[:, None] * self.k + torch.arange(self.k, device=x.device)).reshape(-1)
 
     def _count(self) -> int:
         return self.of.total * self.k
 
 
-class _Joined(Space):
+class Joined(Space):
+    """The rows of `parts`, one after the other, on every rank."""
+
     def __init__(self, parts: Sequence[Space]):
         first = parts[0]
         name = " and ".join(part.name for part in parts)
@@ -136,6 +166,13 @@ class _Joined(Space):
             begin += part.span
         return torch.cat(out)
 
+    def _place(self) -> Tensor:
+        out, begin = [], 0
+        for part in self.parts:
+            out.append(part.places + begin)
+            begin += part.total
+        return torch.cat(out)
+
     def _count(self) -> int:
         return sum(part.total for part in self.parts)
 
@@ -144,7 +181,24 @@ def joined(parts: Sequence[Space]) -> Space:
     """The rows of one space after those of another, on every rank."""
     if len(parts) == 1:
         return parts[0]
-    return parts[0]._made.setdefault(tuple(id(p) for p in parts[1:]), _Joined(parts))
+    return parts[0]._made.setdefault(tuple(id(p) for p in parts[1:]), Joined(parts))
+
+
+def cut(space: Space, start: int, stop: int) -> Space | None:
+    """The rows start … stop of a joined space, where these are whole parts; None where they are not.
+
+    Both are numbers of rows: a part begins there on this rank, and among the rows of all ranks.
+    """
+    if not isinstance(space, Joined):
+        return None
+    ends = [(0, 0)]
+    for part in space.parts:
+        ends.append((ends[-1][0] + part.size, ends[-1][1] + part.total))
+    marks = [(here(n), everywhere(n)) for n in (start, stop)]
+    if any(mark not in ends for mark in marks) or marks[0] == marks[1]:
+        return None
+    first, last = ends.index(marks[0]), len(ends) - 1 - ends[::-1].index(marks[1])
+    return joined(space.parts[first:last]) if first < last else None
 
 
 def agree(a: Space, b: Space) -> bool:
@@ -168,11 +222,18 @@ def _begin(a: Space, b: Space) -> int | None:
     if a.family == b.family:
         return 0
     begin = 0
-    for part in a.of.parts if isinstance(a, _Subset) and isinstance(a.of, _Joined) else ():
+    for part in a.of.parts if isinstance(a, _Subset) and isinstance(a.of, Joined) else ():
         if part is b:
             return begin
         begin += part.span
     return None
+
+
+class Moves(Protocol):
+    """How rows of others are read, and added to (`weft.parallel.Fetch`)."""
+
+    def rows(self, x_own: Tensor) -> Tensor: ...
+    def sums(self, y: Tensor, rows: int) -> Tensor: ...
 
 
 class Halo:
@@ -181,7 +242,7 @@ class Halo:
     ids [n_halo]   their numbers        plan   who sends them
     """
 
-    def __init__(self, space: Space, ids: Tensor, plan: Fetch):
+    def __init__(self, space: Space, ids: Tensor, plan: Moves):
         self.space, self.ids, self.plan = space, ids, plan
 
     @property
@@ -201,6 +262,25 @@ class Names:
         """The numbers, in the whole graph, of what is named."""
         known = self.space.ids if self.halo is None else torch.cat([self.space.ids, self.halo.ids])
         return known.to(values.device)[values]
+
+
+class Several(Names):
+    """Names of several kinds, some arcs after others, and where the rows of each kind begin among all.
+
+    parts   (how many, which names, where what they name begins: a number of rows)
+
+    Values stay what they were: they are brought to rows when it is known which rows are read (`resolved`).
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, Names, int]]):
+        nowhere = Space(parts[0][1].space.comm, 0, 0, "vertices of several kinds")  # agrees with no other
+        super().__init__(nowhere, None)
+        object.__setattr__(self, "parts", tuple(parts))
+
+    parts: tuple[tuple[int, Names, int], ...]
+
+    def numbers(self, values: Tensor) -> Tensor:
+        raise UserError("vertices of several kinds have no numbers in common. Use one edge_index a relation.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +316,11 @@ def set_tag(x: Tensor, tag: Tag | None) -> Tensor:
 def here(count: int) -> int:
     """A number of rows as a plain number: those of this rank."""
     return int.__int__(count)
+
+
+def everywhere(count: Any) -> Any:
+    """The same of all ranks; what is no number of rows stays."""
+    return count.world if isinstance(count, Count) else count
 
 
 class Count(int):
@@ -288,11 +373,46 @@ class Count(int):
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __floordiv__(self, other: Any) -> Any:  # of two numbers of rows everybody's: a rank may have none
+        return self.world // other.world if isinstance(other, Count) else self._with(other, operator.floordiv)
+
+    def __mod__(self, other: Any) -> Any:
+        return self.world % other.world if isinstance(other, Count) else self._with(other, operator.mod)
+
     def __truediv__(self, other: Any) -> Any:
-        return self.world / (other.world if isinstance(other, Count) else other)
+        return self.world / everywhere(other)
 
     def __rtruediv__(self, other: Any) -> Any:
         return other / self.world
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // self.world
+
+    def __rmod__(self, other: Any) -> Any:
+        return other % self.world
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(self.world, everywhere(other), modulo)
+
+    def __rpow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(other, self.world, modulo)
+
+    def __divmod__(self, other: Any) -> Any:
+        return divmod(self.world, everywhere(other))
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return divmod(other, self.world)
+
+    def __neg__(self) -> int:
+        return -self.world
+
+    def __abs__(self) -> int:
+        return self.world
+
+    def __round__(self, digits: Any = None) -> int:
+        return round(self.world, digits)
+
+    __pos__ = __trunc__ = __floor__ = __ceil__ = __abs__
 
     def __float__(self) -> float:
         return float(self.world)
@@ -320,9 +440,9 @@ class Count(int):
         return self._compare(other, operator.ge)
 
     def __eq__(self, other: object) -> bool:
-        """Shapes are compared as they are here; whether there are rows at all is asked of everybody."""
-        if isinstance(other, int) and not isinstance(other, Count) and other == 0:
-            return self.world == 0
+        """Shapes are compared as they are here; whether there are rows, or one, is asked of everybody."""
+        if isinstance(other, int) and not isinstance(other, Count) and other in (0, 1):
+            return self.world == other
         return int.__eq__(self, other) is True
 
     def __ne__(self, other: object) -> bool:

@@ -32,14 +32,15 @@ class Trace:
         self.values[key] = value
 
 
-def trace(model: nn.Module, data: Any, job: Job, partition: str, hidden: Collection[str] = ()) -> Trace:
+def trace(model: nn.Module, data: Any, job: Job, cut: dict[str, Any], hidden: Collection[str] = ()) -> Trace:
     """One pass on a job: outputs of all submodules as they end, then gradients. Every rank calls it.
 
     loss = mean of out²; the gradient of x and of every weight follows from it.
+    cut      how `job.share` cuts the graph: partition, strategy, grid
     hidden   submodules that do not run where weft's kernels do their parent's work
     """
     found = Trace()
-    shared = job.share(data, partition)
+    shared = job.share(data, **cut)
     if shared.x is not None and shared.x.is_floating_point():
         shared.x.requires_grad_()
 
@@ -130,8 +131,9 @@ def compare(a: Trace, b: Trace) -> dict[str, float]:
 
 
 def differences(
-    model: nn.Module, data: Any, comm: Communicator, partition: str = "random", seed: int = 0
-) -> dict[str, float]:
+    model: nn.Module, data: Any, comm: Communicator, partition: str = "random", seed: int = 0,
+    strategy: str = "halo", grid: str = "",
+) -> dict[str, float]:  # fmt: skip
     """The largest relative difference of each thing, as they were computed. Every rank calls it.
 
     Layers that go through weft's kernels do so in both: dropout of arcs is then the same. They were compared
@@ -141,10 +143,11 @@ def differences(
     with ranks(comm, seed=seed) as job:
         wrapped = job.wrap(model)
         hidden = unrun(wrapped)
-        found = trace(wrapped, data, job, partition, hidden)
+        cut: dict[str, Any] = {"partition": partition, "strategy": strategy, "grid": grid}
+        found = trace(wrapped, data, job, cut, hidden)
     rows: dict[str, float] = {}
     if comm.rank == 0:
         with ranks(single(), seed=seed) as job:
-            want = trace(job.wrap(alone), data, job, "block", hidden)
+            want = trace(job.wrap(alone), data, job, {}, hidden)
         rows = compare(found, want)
     return dict(comm.all_gather_json(list(rows.items()))[0])

@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..kernels import CSR
 from ..parallel import Operator
 from ..parallel.source import Arcs
-from .space import Names, Root, Tag, tag_of
+from .space import Halo, Names, Root, Space, Tag, tag_of
 
 FEATURES = "features"
 """The name under which A's entries carry edge_attr."""
@@ -82,16 +82,17 @@ BESIDE = Beside()
 class View:
     """A and the way to its entries.
 
-    order [m]   entry k of A is arc order[k] of the edge_index
+    order [m]   entry k of A is arc order[k] of the edge_index; None on a grid, where other ranks have some
     twice       whether some arc is there twice, on any rank
     """
 
     A: Operator
-    order: Tensor
+    order: Tensor | None
     twice: bool
 
     def numbers(self, e: Tensor) -> Tensor:
         """Numbers per arc, [m, …], by entries of A; with gradient."""
+        assert self.order is not None
         return e.index_select(0, self.order)
 
 
@@ -191,6 +192,27 @@ def _alone(
     return View(Operator.local(a), order, twice)
 
 
+def near_view(
+    edge_index: Tensor, dtype: torch.dtype, weight: Tensor | None, forwards: bool
+) -> tuple[View, Halo | None]:
+    """(A of this rank's arcs, [n_own, n_own + n_halo], the halo that its columns have): rows are whole here.
+
+    For what is not a sum, and so is not made of parts: every rank computes its own rows, on any grid.
+    """
+    tag = tag_of(edge_index)
+    assert tag is not None
+    assert isinstance(tag.names, tuple)
+    source, target = tag.names if forwards else tag.names[::-1]
+    sizes = source.space.size if source.halo is None else source.halo.size, target.space.size
+
+    def make() -> View:
+        with torch._C.DisableTorchFunction():
+            return _alone(edge_index, None, sizes, dtype, weight, None, forwards)
+
+    key = ("near", dtype, weight is None, forwards)
+    return BESIDE.get(key, (edge_index, weight), make), source.halo
+
+
 def _on_ranks(
     edge_index: Tensor, tag: Tag | None, sizes: tuple[int, int], dtype: torch.dtype, weight: Tensor | None,
     attr: Tensor | None, forwards: bool,
@@ -212,8 +234,40 @@ def _on_ranks(
         second[order], vertex[order], None if weight is None else weight.detach()[order],
         _carried(attr, order, dtype) | {"arc": order},
     )  # fmt: skip
-    A = Operator.of_arcs(arcs, space.blocks, space.comm, True, dtype)
-    return View(A, torch.cat([a.data.pop("arc") for a in A.plan.blocks()]), twice)
+    rows = by_rows(space)
+    A = Operator.of_arcs(
+        arcs if rows else _of_slab(arcs, space), space.blocks, space.comm, space.sparse, dtype
+    )
+    places = torch.cat([a.data.pop("arc") for a in A.plan.blocks()])
+    return View(A, places if rows else None, twice)
+
+
+def by_rows(space: Space) -> bool:
+    """Whether a rank's arcs are those of A that it holds: it alone has its rows of A."""
+    assert isinstance(space, Root)
+    assert space.blocks is not None
+    return space.blocks.grid.row == space.comm.size
+
+
+def _of_slab(arcs: Arcs, space: Root) -> Arcs:
+    """The arcs into all vertices of this rank's slab, from those that each rank has into its own.
+
+    A slab's ranks are neighbours, and so are their rows: one after the other they are in order.
+    """
+    assert space.blocks is not None
+    grid = space.blocks.grid
+    i, _, _ = grid.place(space.comm.rank)
+    line = space.comm.split(color=i, key=space.comm.rank, name="slab")
+    assert line is not None
+    begin = space.blocks.own(space.comm.rank)[0] - space.blocks.slab(i)[0]
+
+    def all_of(x: Tensor) -> Tensor:
+        return line.all_gather(x.contiguous(), phase="plan")
+
+    return Arcs(
+        all_of(arcs.row + begin), all_of(arcs.vertex), None if arcs.value is None else all_of(arcs.value),
+        {name: all_of(x) for name, x in arcs.data.items()},
+    )  # fmt: skip
 
 
 def fits_ranks(source: Names, target: Names) -> bool:

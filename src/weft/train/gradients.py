@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nn import Model
+from ..parallel import sum_together
 from .encoders import Passed
 from .placed import Placed
 from .task import Task
@@ -55,9 +56,7 @@ class Gradients:
         pairs = [(name, p, _gradient(flown[name])) for name, p in self._parameters]
         mine = [(p, g) for name, p, g in pairs if name in cut]
         if mine and twins is not None:
-            flat = torch.cat([g.reshape(-1) for _, g in mine])
-            twins.all_reduce(flat, out=flat, phase="grad")
-            _put(flat, [p for p, _ in mine])
+            _put(sum_together([g for _, g in mine], twins)[1], [p for p, _ in mine])
         learned = passed.learned
         if self.learned is not None and learned is not None:
             copies = self.placed.columns is not None and self.placed.copies > 1
@@ -68,16 +67,16 @@ class Gradients:
         squares = self._squares([p for p, _ in mine])
         alone = [passed.loss, *(p.grad for p, _ in mine), None if self.learned is None else self.learned.grad]
         words = self._words(wish, alone, squares)
-        flat = torch.cat([*(g.reshape(-1) for _, g in shared), squares, words])
-        self.placed.comm.all_reduce(flat, out=flat, phase="grad")
-        sums, squares, words = flat.split([flat.numel() - squares.numel() - 2, squares.numel(), 2])
+        flat, (*sums, squares, words) = sum_together(
+            [*(g for _, g in shared), squares, words], self.placed.comm
+        )
         _put(sums, [p for p, _ in shared])
         if self.clip_norm:
             self._clip({id(p) for p, _ in mine}, squares)
         if flat.is_meta:
             return Told(0, True)
         wishes, odd = words.tolist()
-        return Told(round(wishes), not odd and finite(sums))
+        return Told(round(wishes), not odd and finite(flat[: flat.numel() - squares.numel() - 2]))
 
     def _words(self, wish: int, alone: list[Tensor | None], like: Tensor) -> Tensor:
         """[wish, whether a number is not finite that this rank alone has]."""
@@ -127,11 +126,9 @@ def _gradient(p: Tensor) -> Tensor:
     return torch.zeros_like(p) if p.grad is None else p.grad
 
 
-def _put(flat: Tensor, parameters: list[nn.Parameter]) -> None:
-    at = 0
-    for p in parameters:
-        p.grad = flat[at : at + p.numel()].view_as(p)
-        at += p.numel()
+def _put(sums: list[Tensor], parameters: list[nn.Parameter]) -> None:
+    for p, g in zip(parameters, sums, strict=True):
+        p.grad = g
 
 
 def _scale(parameters: list[nn.Parameter], norm: Tensor, limit: float) -> None:
