@@ -25,7 +25,8 @@ from weft.comm import Communicator, connect
 from weft.comm.run import _address, _find
 
 SIZES = (4, 8)
-_LOOK = 0.005
+_LOOK, _SELDOM = 0.005, 0.05
+"""Seconds between two looks: of who waits for an answer, and of ranks that have nothing to do."""
 
 
 class Ranks:
@@ -117,7 +118,7 @@ def _serve(folder: Path, comm: Communicator) -> None:
     while not (folder / "end").exists():
         call = folder / f"call.{number}"
         if not call.exists():
-            time.sleep(_LOOK)
+            time.sleep(_SELDOM)
             continue
         kind, place, name, ranks, args = torch.load(call, weights_only=True)
         if comm.rank < ranks:
