@@ -26,7 +26,7 @@ _EXAMPLES = """  weft partition soc.txt.gz --parts 64 --out parts.npy
   weft partition g.weft --parts 16 --plot volume.png
   weft partition g.weft --grid 4x2x1 --out parts.npy      parts arranged for a grid
   weft partition g.weft --parts 16 --out g.parts.weft     a store in which a rank reads one range
-  weft partition big.weft --parts 64 --method stream --out big.parts.weft      row by row: of any size
+  weft partition big.weft --parts 64 --method stream --out big.parts.weft     of any size
   weft train g.weft --ranks 64 --strategy halo --partition parts.npy"""
 
 
