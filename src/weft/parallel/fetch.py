@@ -68,7 +68,7 @@ class ByBlocks:
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         at = self.blocks.places(ids)
-        owner = torch.searchsorted(self._offsets, at, right=True) - 1
+        owner = torch.searchsorted(self._offsets, at.contiguous(), right=True) - 1
         return owner, at - self._offsets[owner]
 
     def own(self, rank: int) -> Tensor:

@@ -83,7 +83,7 @@ class Dealt:
         return _by_pieces(self._places, vertices)
 
     def _vertices(self, places: Tensor) -> Tensor:
-        owner = torch.searchsorted(self._begin, places, right=True) - 1
+        owner = torch.searchsorted(self._begin, places.contiguous(), right=True) - 1
         hand = places - self._begin[owner]
         return hand * self.ranks + (owner - self._turn[hand]) % self.ranks
 
