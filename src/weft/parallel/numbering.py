@@ -71,7 +71,8 @@ class Dealt:
         generator = torch.Generator().manual_seed(seed)
         full, more = divmod(n, ranks)
         self._turn = torch.zeros(full + 1, dtype=torch.int32, device="cpu")  # of the rest: 0
-        self._turn[:full] = torch.randint(ranks, (full,), generator=generator, dtype=torch.int32)
+        drawn = torch.randint(ranks, (full,), generator=generator, dtype=torch.int32, device="cpu")
+        self._turn[:full] = drawn
         sizes = torch.full((ranks,), full, device="cpu")
         sizes[:more] += 1
         self._begin = sizes.cumsum(0) - sizes
