@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -40,6 +40,10 @@ class Meter:
         self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
         self.events.append((kind, start, seconds))
 
+    def begin(self, kind: str, name: str, operands: Sequence[Any]) -> None:
+        """Before a call: what it is asked to do. Seconds need no more; who plans reads the sizes of it, which
+        operands without numbers (device meta) have too."""
+
 
 def metered(kind: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Count a function's time as `kind`; one look where no meter is open."""
@@ -50,6 +54,8 @@ def metered(kind: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             meters = getattr(_here, "open", ())
             if not meters:
                 return function(*args, **kwargs)
+            for meter in meters:
+                meter.begin(kind, function.__qualname__, (*args, *kwargs.values()))
             start = time.perf_counter()
             result = function(*args, **kwargs)
             seconds = time.perf_counter() - start
