@@ -40,11 +40,6 @@ class Choice:
     """Foretold of an epoch; 0: nothing was."""
 
 
-def wanted(config: RunConfig) -> bool:
-    """Whether the config leaves the choice to us."""
-    return config.parallel.strategy == "auto"
-
-
 def this_profile() -> tuple[Profile, str]:
     """(the profile of this machine, one line of what is wrong with it)."""
     found = own_profile()
@@ -53,22 +48,31 @@ def this_profile() -> tuple[Profile, str]:
     return found, found.doubts()
 
 
-def choose(config: RunConfig, source: Graph | Store, ranks: int, hosts: int = 1) -> Choice:
-    """Settle `--strategy auto` in the config; refuse what does not fit, and say what would."""
+def check_open(config: RunConfig) -> None:
+    """Refuse what only a named strategy reads."""
+    for name in ("grid", "replication", "move_adjacency"):
+        if getattr(config.parallel, name):
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"--strategy auto chooses the grid itself. Leave out {flag}, or name a strategy.")
+
+
+def choose(
+    config: RunConfig, source: Graph | Store, ranks: int, hosts: int = 1, trains: bool = True
+) -> Choice:
+    """Settle `--strategy auto` in the config; refuse what does not fit, and say what would.
+
+    One rank has one way. Batches read rows by their feed, and inference passes once: both take the rows.
+    """
+    check_open(config)
     options = config.parallel
-    if options.grid or options.replication:
-        raise UserError(
-            "--strategy auto chooses the grid itself. Leave out --grid and --replication, or name a strategy."
-        )
     kept = _kept(config, ranks)
     if kept is not None:
         kept.apply(config)
         return Choice([f"strategy  {kept}, as the run began"], 0.0)
-    if ranks == 1 or config.batch.batch_size:
-        # Of one rank there is one way; batches move by their feed, and evaluation alone is on the grid.
-        one = Candidate("1d", Grid(ranks), "dense", "random" if options.partition == "auto" else options.partition)
-        one.apply(config)
-        return Choice([] if ranks == 1 else ["strategy  1d: batches read rows by their feed"], 0.0)
+    if ranks == 1 or config.batch.batch_size or not trains:
+        options.strategy = "1d" if options.exchange != "sparse" else "halo"
+        why = "batches read rows by their feed" if config.batch.batch_size else "one pass over the graph"
+        return Choice([] if ranks == 1 else [f"strategy  {options.strategy}: {why}"], 0.0)
     profile, doubts = this_profile()
     machine = machine_of(profile, config, ranks, hosts, machine_bytes())
     found = plan(Shape.of(source), config, machine, partitions_of(config), lambda c: _asked(config, c))
@@ -86,10 +90,11 @@ def _kept(config: RunConfig, ranks: int) -> Candidate | None:
     theirs = RunConfig()
     load_toml(theirs, path / "config.toml")
     old = theirs.parallel
-    if old.ranks != ranks or old.strategy == "auto":
+    try:
+        grid, exchange = grid_of(old.strategy, ranks, old.grid, old.replication, old.exchange)
+    except UserError:  # of another number of ranks
         return None
-    grid, exchange = grid_of(old.strategy, ranks, old.grid, old.replication, old.exchange)
-    return Candidate(old.strategy, grid, exchange, old.partition, old.overlap)
+    return Candidate(old.strategy, grid, exchange, old.partition, old.overlap, old.grid)
 
 
 def machine_of(profile: Profile, config: RunConfig, ranks: int, hosts: int, memory: int = 0) -> Machine:

@@ -37,10 +37,14 @@ class Candidate:
     exchange: str
     partition: str
     overlap: bool = True
+    asked: str = ""
+    """What `--grid` said, of one that was not made here."""
 
     @property
     def sides(self) -> str:
         """What `--grid` says; empty where the strategy says it."""
+        if self.asked:
+            return self.asked
         r, k, f = self.grid.shape
         return {"1.5d": f"{r}x{k}", "2d": f"{r}x{f}", "3d": f"{r}x{k}x{f}"}.get(self.strategy, "")
 
@@ -125,7 +129,7 @@ class Plan:
                 return line
             return f"{line}; the next, {others[0].candidate}, {spell_seconds(others[0].seconds)}"
         reason = f"1d {spell_seconds(plain.seconds)}"
-        if best.words < plain.words:
+        if 1.05 * best.words < plain.words:
             reason += f", which receives {plain.words / max(1, best.words):.1f} times the words"
         return f"{line}; {reason}"
 
