@@ -7,9 +7,9 @@
     host k   a namespace, a veth pair into one bridge, an address of a private net, a host name of its own
     link     `tc tbf` on both ends of the pair: the bandwidth of a host, each way
 
-`{hosts}` stands for a host file. `mpirun` reaches a host by a launch agent, which enters its namespace. All of it
-goes when the command ends, fails or is stopped; and when this process is killed, by a shell that waits for that.
-It needs root on Linux, and `ip`, `tc` and `unshare`.
+`{hosts}` stands for a host file. `mpirun` reaches a host by a launch agent, which enters its namespace. All
+of it goes when the command ends, fails or is stopped; and when this process is killed, by a shell that waits
+for that. It needs root on Linux, and `ip`, `tc` and `unshare`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def missing(link: str = "") -> str:
     if gone:
         return f"a lab of hosts needs {', '.join(gone)}: install iproute2 and util-linux"
     asked = subprocess.run(["ip", "netns", "list"], capture_output=True, check=False, env=_environment())
-    return "" if asked.returncode == 0 else "a lab of hosts needs network namespaces, which this kernel refuses"
+    return (
+        "" if asked.returncode == 0 else "a lab of hosts needs network namespaces, which this kernel refuses"
+    )
 
 
 def _path() -> str:
@@ -87,8 +89,8 @@ class Lab:
         link   the bandwidth of each host, as `tc` spells it (100mbit); empty: as fast as memory
         slots  ranks of each host, for the host file
 
-    While it is open, `agent` is the launch agent and `hostfile` the host file; `environment` has the first for
-    mpirun. `turn_off(name)` is a host that dies.
+    While it is open, `agent` is the launch agent and `hostfile` the host file; `environment` has the first
+    for mpirun. `turn_off(name)` is a host that dies.
     """
 
     def __init__(self, hosts: int, link: str = "", slots: int = 1):
@@ -218,7 +220,9 @@ def stoppable() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, default=2, help="how many (2)")
     parser.add_argument("--slots", type=int, default=1, help="ranks of each (1)")
     parser.add_argument("--link", default="", help="bandwidth of a host, such as 100mbit or 1gbit (no limit)")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.examples import load_lab
+
 from weft.comm import hosts
 from weft.comm.hosts import Host, _Run, launch_on_hosts, read_hosts, silent
 from weft.comm.job import Outcome

@@ -70,7 +70,9 @@ def test_a_run_without_held_input_moves_more_and_is_foretold_too():
     work = make_work(config, shape)
     assert not work.holds
     found = cut(shape, Grid(3), "block", work.model.adjacency)
-    words = [foretell_rank(work, found, "sparse", r, Machine(default_profile(), 3)).volume.words for r in range(3)]
+    words = [
+        foretell_rank(work, found, "sparse", r, Machine(default_profile(), 3)).volume.words for r in range(3)
+    ]
     assert words == received(graph, config, 3)
 
 

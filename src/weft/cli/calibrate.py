@@ -12,7 +12,7 @@ from .options import Parser, number, whole_number
 
 if TYPE_CHECKING:
     from ..comm import Communicator
-    from ..planner import Profile
+    from ..planner import Link, Profile
 
 _EXAMPLES = """  weft calibrate                        this machine, half a minute at most
   weft calibrate --ranks 4 --seconds 30
@@ -23,14 +23,18 @@ _EXAMPLES = """  weft calibrate                        this machine, half a minu
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         "calibrate", "[OPTIONS]",
-        "Measure what plans need to know of this machine: kernels by width and degree, memory, messages within a "
-        "host and between hosts, ranks beside each other. The result is kept for this host, a newer one takes its "
-        "place.", _EXAMPLES,
+        "Measure what plans need to know of this machine: kernels by width and degree, memory, messages "
+        "within a host and between hosts, ranks beside each other. The result is kept for this host, a newer "
+        "one takes its place.", _EXAMPLES,
     )  # fmt: skip
     parser.add_argument("--ranks", metavar="N", help="ranks to start (all cores, 8 at most; 2 at least)")
     parser.add_argument("--seconds", metavar="X", default="20", help="time to measure in (20)")
-    parser.add_argument("--engine", metavar="TEXT", help="how ranks talk: mpi, torch or threads (what is here)")
-    parser.add_argument("--out", metavar="FILE", help="write the profile here, not into the user's cache folder")
+    parser.add_argument(
+        "--engine", metavar="TEXT", help="how ranks talk: mpi, torch or threads (what is here)"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the profile here, not into the user's cache folder"
+    )
     parser.add_argument("--json", action="store_true", help="print the profile as one JSON object")
     parsed = parser.parse(arguments)
     from ..comm import connect, in_job, run_ranks
@@ -42,7 +46,9 @@ def run(arguments: Sequence[str]) -> int:
     seconds = number(parsed.seconds, "--seconds")
     if in_job():
         if parsed.ranks or parsed.engine:
-            raise UserError("these ranks were started by somebody else already. Leave out --ranks and --engine.")
+            raise UserError(
+                "these ranks were started by somebody else already. Leave out --ranks and --engine."
+            )
         comm = connect()
         profile = calibrate(comm, seconds)
         if comm.rank == 0:
@@ -79,21 +85,19 @@ def describe(profile: Profile) -> list[str]:
     """Lines for people."""
     from ..planner.plan import spell_bytes, spell_seconds
 
-    def link(name: str, curve: object) -> str:
-        from ..planner.profile import Link
-
-        assert isinstance(curve, Link)
+    def link(name: str, found: Link) -> str:
         big = 1 << 24
+        rate = big / found.seconds.at(big) / 1e9
         return (
-            f"{name:<9} {spell_seconds(curve.seconds.at(64))} a small message, "
-            f"{big / curve.seconds.at(big) / 1e9:.2f} GB/s a large one, {100 * curve.overlap:.0f} % beside work"
+            f"{name:<9} {spell_seconds(found.seconds.at(64))} a small message, {rate:.2f} GB/s a large one, "
+            f"{100 * found.overlap:.0f} % beside work"
         )
 
     spmm, dense = profile.kernels["spmm"], profile.kernels["dense"]
     rate = {width: 1 / spmm.at(width=width, degree=16, bytes=1 << 25) / 1e6 for width in (16, 128)}
     lines = [
-        f"profile   {profile.host}: {profile.cores} cores, {profile.isa}, {spell_bytes(profile.memory_bytes)}, "
-        f"{profile.date}",
+        f"profile   {profile.host}: {profile.cores} cores, {profile.isa}, "
+        f"{spell_bytes(profile.memory_bytes)}, {profile.date}",
         link("inside", profile.inside),
     ]
     if profile.between is not None:

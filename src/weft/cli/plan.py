@@ -29,14 +29,18 @@ _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         "plan", "[GRAPH] [OPTIONS]",
-        "Seconds, words, messages and memory of every strategy, before anything is run or allocated: the trainer's "
-        "own code runs on tensors without numbers, a machine profile (weft calibrate) gives the seconds. "
+        "Seconds, words, messages and memory of every strategy, before anything is run or allocated: the "
+        "trainer's own code runs on tensors without numbers, a profile (weft calibrate) gives the seconds. "
         "--strategy, --exchange and --partition (a list) leave only those.", _EXAMPLES,
     )  # fmt: skip
     add_config(parser)
     group = parser.add_argument_group("the machine, which need not be this one")
-    group.add_argument("--profile", metavar="FILE", help="a machine profile (this host's, else built-in figures)")
-    group.add_argument("--link", metavar="RATE", help="between hosts, such as 10Gbit or 100Mbit (the profile's)")
+    group.add_argument(
+        "--profile", metavar="FILE", help="a machine profile (this host's, else built-in figures)"
+    )
+    group.add_argument(
+        "--link", metavar="RATE", help="between hosts, such as 10Gbit or 100Mbit (the profile's)"
+    )
     group.add_argument("--memory", metavar="SIZE", help="of a host, such as 256GB (the profile's)")
     numbers = parser.add_argument_group("a graph by numbers, in place of GRAPH")
     for name, text in (("vertices", "its vertices, such as 1e9"), ("arcs", "its arcs"),
@@ -66,10 +70,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _plan(shape: Shape, config: RunConfig, machine: Machine, partitions: list[str]) -> Plan:
+    from ..errors import unknown
     from ..parallel.assign import check_partition
     from ..parallel.grid import STRATEGIES
     from ..planner.plan import Candidate, partitioners, plan
-    from ..errors import unknown
 
     options, given = config.parallel, config.given
     strategy = options.strategy if "parallel.strategy" in given and options.strategy != "auto" else ""
@@ -159,13 +163,19 @@ def _shape(config: RunConfig, parsed: Any) -> Shape:
              for name in ("vertices", "arcs", "features", "classes") if getattr(parsed, name)}  # fmt: skip
     if "vertices" in given or "arcs" in given:
         if parsed.graph:
-            raise UserError("a graph is given by its name or by --vertices and --arcs, not both. Leave one out.")
+            raise UserError(
+                "a graph is given by its name or by --vertices and --arcs, not both. Leave one out."
+            )
         if not {"vertices", "arcs"} <= given.keys():
             raise UserError("a graph by numbers needs --vertices and --arcs.")
         whole = {"features": config.model.hidden, "classes": 16} | given
-        return Shape(whole["vertices"], whole["arcs"], whole["features"], whole["classes"], None, "by numbers")
+        return Shape(
+            whole["vertices"], whole["arcs"], whole["features"], whole["classes"], None, "by numbers"
+        )
     shape = Shape.of(ready_store(config) or load_graph(config, trains=False))
-    return replace(shape, **given)
+    return replace(
+        shape, features=given.get("features", shape.features), classes=given.get("classes", shape.classes)
+    )
 
 
 def _count(text: str, name: str) -> int:
@@ -202,7 +212,8 @@ def describe(found: Plan, shape: Shape, machine: Machine, doubts: str) -> list[s
         f"graph     {shape.name}: {shape.vertices:,} vertices, {shape.arcs:,} arcs; sizes "
         f"{', '.join(sorted({row.how for row in found.rows}))}",
         f"machine   {machine.ranks} ranks{hosts} of {machine.threads} threads, "
-        f"{spell_bytes(machine.rank_bytes)} a rank; profile of {machine.profile.host}, {machine.profile.date}",
+        f"{spell_bytes(machine.rank_bytes)} a rank; profile of {machine.profile.host}, "
+        f"{machine.profile.date}",
     ]
     if doubts:
         lines.append(f"profile   {doubts}")

@@ -235,10 +235,11 @@ def check_layout(config: RunConfig, ranks: int) -> Grid | None:
         raise UserError(f"hosts are reached by mpirun, not by {options.engine}. Use --engine mpi.")
     if options.stall_seconds <= 0:
         raise UserError(f"stall_seconds must be above 0, not {options.stall_seconds:g}.")
-    if options.strategy == "auto" and ranks > 0:
+    if options.strategy == "auto":
         from ..planner.choose import check_open
 
         check_open(config)
+        choose("1d", ranks, exchange=options.exchange)
         return None
     grid = choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]
     if options.move_adjacency:

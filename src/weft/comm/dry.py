@@ -75,11 +75,11 @@ class Dry(Communicator):
         notes = self.state.notes
         if notes is None:
             return None
-        sides = (
-            tuple((p, n * each) for p, n in enumerate(words) if n and p != self.rank)
-            for words in (send, receive)
-        )
-        wait = notes.post(Message(call, self.name, *sides, self.size), blocking)
+
+        def others(words: Sequence[int]) -> tuple[tuple[int, int], ...]:
+            return tuple((p, n * each) for p, n in enumerate(words) if n and p != self.rank)
+
+        wait = notes.post(Message(call, self.name, others(send), others(receive), self.size), blocking)
         return None if blocking else _Noted(wait)
 
     def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
@@ -92,14 +92,18 @@ class Dry(Communicator):
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
         if not x.is_meta:
             return self.inner._all_reduce(x, out, op, blocking)
-        return self._noted("all_reduce", x.element_size(), [x.numel()] * self.size, [x.numel()] * self.size, blocking)
+        return self._noted(
+            "all_reduce", x.element_size(), [x.numel()] * self.size, [x.numel()] * self.size, blocking
+        )
 
     def _reduce_scatter(
         self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
     ) -> Work | None:
         if not x.is_meta:
             return self.inner._reduce_scatter(x, out, counts, op, blocking)
-        return self._noted("reduce_scatter", x.element_size(), counts, [counts[self.rank]] * self.size, blocking)
+        return self._noted(
+            "reduce_scatter", x.element_size(), counts, [counts[self.rank]] * self.size, blocking
+        )
 
     def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None:
         if not x.is_meta:

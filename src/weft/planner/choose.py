@@ -14,7 +14,6 @@ from pathlib import Path
 from ..errors import UserError
 from ..graph import Graph, Store
 from ..graph.guard import machine_bytes
-from ..parallel import Grid
 from ..parallel import choose as grid_of
 from ..train.config import RunConfig, load_toml
 from ..train.run import is_run
@@ -44,7 +43,10 @@ def this_profile() -> tuple[Profile, str]:
     """(the profile of this machine, one line of what is wrong with it)."""
     found = own_profile()
     if found is None:
-        return default_profile(), "no machine profile: figures of a machine of two cores stand in. Use: weft calibrate"
+        return (
+            default_profile(),
+            "no machine profile: figures of a machine of two cores stand in. Use: weft calibrate",
+        )
     return found, found.doubts()
 
 
@@ -122,8 +124,8 @@ def check_memory(found: Plan) -> None:
     memory = found.machine.memory_bytes or found.machine.profile.memory_bytes
     hosts = -(-best.bytes * found.machine.ranks // memory)
     raise UserError(
-        f"{best.candidate} needs {spell_bytes(best.bytes)} a rank, {spell_bytes(have)} are here, and all others "
-        f"need more. Use about {hosts} hosts as this (--hosts FILE), or --batch-size 1000."
+        f"{best.candidate} needs {spell_bytes(best.bytes)} a rank, {spell_bytes(have)} are here, and all "
+        f"others need more. Use about {hosts} hosts as this (--hosts FILE), or --batch-size 1000."
     )
 
 

@@ -119,7 +119,11 @@ def message_seconds(machine: Machine, message: Message, rank: int, peers: Sequen
 
     def one(p: int, size: float) -> float:
         # Ranks of a host share what leads out of it.
-        return machine.link.seconds.at(size * machine.crowd) if far(p) else machine.profile.inside.seconds.at(size)
+        return (
+            machine.link.seconds.at(size * machine.crowd)
+            if far(p)
+            else machine.profile.inside.seconds.at(size)
+        )
 
     if message.call == "all_reduce":
         if not message.sent:

@@ -1,10 +1,10 @@
 """What a partition means on a grid: who reads how many rows of whom, and how many arcs each block has.
 
-    counted        from the graph and a partition, exactly
-    from degrees   expected, of a random partition: a row of out-degree d is read by a slab that owns the share p
-                   of all vertices with probability 1 − (1 − p)^d
-    sampled        what metis or a hypergraph saves over random, measured on a part of the graph, times that
-    from numbers   vertices and arcs alone: degrees as if arcs were thrown (Poisson)
+counted        from the graph and a partition, exactly
+from degrees   expected, of a random partition: a row of out-degree d is read by a slab that owns the share p
+               of all vertices with probability 1 − (1 − p)^d
+sampled        what metis or a hypergraph saves over random, measured on a part of the graph, times that
+from numbers   vertices and arcs alone: degrees as if arcs were thrown (Poisson)
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ class Cut:
             return [int(table[at]) for at in places]
 
         return (
-            Line(rows(self.read, *((i, j, k) for j in others)), rows(self.read, *((j, i, k) for j in others))),
-            Line(rows(self.wrote, *((k, i, p) for p in beside)), rows(self.wrote, *((p, i, k) for p in beside))),
+            Line(
+                rows(self.read, *((i, j, k) for j in others)), rows(self.read, *((j, i, k) for j in others))
+            ),
+            Line(
+                rows(self.wrote, *((k, i, p) for p in beside)), rows(self.wrote, *((p, i, k) for p in beside))
+            ),
         )
 
     def arcs_of(self, rank: int) -> list[int]:
@@ -161,7 +165,9 @@ def cut(shape: Shape, grid: Grid, partition: str, adjacency: str, seed: int = 0)
         return _expected(shape, grid, adjacency, 1.0, how)
     sample = shape.sample
     if sample is None:
-        raise UserError(f"partition {partition} needs the graph's arcs: by numbers alone only random is planned.")
+        raise UserError(
+            f"partition {partition} needs the graph's arcs: by numbers alone only random is planned."
+        )
     saves = _saving(sample, grid, partition, seed)
     return _expected(shape, grid, adjacency, saves, f"sampled: {sample.num_nodes:,} vertices were cut")
 

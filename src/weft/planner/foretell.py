@@ -1,8 +1,9 @@
-"""One candidate's epoch: the trainer's own step, run on tensors without numbers for ranks that need not exist."""
+"""One candidate's epoch: the trainer's own step on tensors without numbers, of ranks that need not exist."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,7 +70,9 @@ class Work:
         return not self.model.input_dropout and self.config.train.task == "node"
 
 
-def foretell_rank(work: Work, cut: Cut, exchange: str, rank: int, machine: Machine, overlap: bool = True) -> Rank:
+def foretell_rank(
+    work: Work, cut: Cut, exchange: str, rank: int, machine: Machine, overlap: bool = True
+) -> Rank:
     """A rank's seconds, words and memory, before it exists."""
     blocks = cut.blocks
     grid = blocks.grid
@@ -100,21 +103,28 @@ def foretell_rank(work: Work, cut: Cut, exchange: str, rank: int, machine: Machi
             _step(model, A, x, labels, gradients, world)
     weights = sum(p.nbytes for p in model.parameters())
     recorder.steps.append(Pass("optimiser", _ADAM * weights))
-    lines = {axis: grid.peers(rank, axis) for axis in AXES} | {"world": range(grid.size)}
+    lines: dict[str, Sequence[int]] = {axis: grid.peers(rank, axis) for axis in AXES}
+    lines["world"] = range(grid.size)
     values = 0 if model.adjacency == "none" else 2 * sum(arcs) * work.dtype.itemsize  # of A and of Aᵀ
     held = recorder.peak + values + (2 + _OPTIMISER) * weights
     done = sum(isinstance(step, Kernel | Product | Pass) for step in recorder.steps)
     return Rank(
-        rank, run(machine, recorder.steps, rank, lines), Volume.of(books), machine.profile.idle_bytes + held, done
+        rank,
+        run(machine, recorder.steps, rank, lines),
+        Volume.of(books),
+        machine.profile.idle_bytes + held,
+        done,
     )
 
 
 def _gradients(model: Model, world: Dry, config: RunConfig) -> Gradients:
-    return Gradients(model, Placed(world), None, TASKS[config.train.task].make(config), config.train.clip_norm)
+    return Gradients(
+        model, Placed(world), None, TASKS[config.train.task].make(config), config.train.clip_norm
+    )
 
 
 def _step(model: Model, A: Operator, x: Tensor, labels: Tensor, gradients: Gradients, world: Dry) -> None:
-    """The trainer's step on the whole graph: forward, loss, back, the sum of gradients, the loss of all ranks."""
+    """The trainer's step on the whole graph: forward, loss, back, the sums of gradients and loss."""
     model.zero_grad(set_to_none=True)
     h = model(A, x, Noise(0, 1))
     z = gather_rows(h, labels, distinct=True)

@@ -111,7 +111,7 @@ class Plan:
         return fitting[0] if fitting else min(self.rows, key=lambda row: row.bytes)
 
     def pays_back(self, row: Forecast) -> float | None:
-        """Epochs after which a partition has earned its seconds, against the best without one; None: never."""
+        """Epochs after which a partition has earned its seconds against the best without; None: never."""
         plain = [other.seconds for other in self.rows if not other.partition_seconds]
         if not row.partition_seconds:
             return 0.0
@@ -169,7 +169,9 @@ def candidates(ranks: int, partitions: Sequence[str], overlap: bool = True) -> I
         grids.append(("feature", Grid(1, 1, ranks)))
     plain = next((p for p in partitions if p in ("random", "block", "hash")), partitions[0])
     for strategy, grid in grids:
-        exchanges = {"1d": ("dense",), "halo": ("sparse",), "feature": ("dense",)}.get(strategy, ("dense", "sparse"))
+        exchanges = {"1d": ("dense",), "halo": ("sparse",), "feature": ("dense",)}.get(
+            strategy, ("dense", "sparse")
+        )
         for exchange in exchanges:
             for partition in partitions if exchange == "sparse" and ranks > 1 else (plain,):
                 yield Candidate(strategy, grid, exchange, partition, overlap)
@@ -215,7 +217,9 @@ def plan(
 ) -> Plan:
     """Every candidate that `keep` keeps, foretold; the best for the config's number of epochs first."""
     if machine.ranks > max(1, shape.vertices):
-        raise UserError(f"{machine.ranks} ranks are more than the graph's {shape.vertices} vertices. Use fewer.")
+        raise UserError(
+            f"{machine.ranks} ranks are more than the graph's {shape.vertices} vertices. Use fewer."
+        )
     work, seed = make_work(config, shape), config.train.seed
     cuts: dict[tuple[Any, ...], Cut] = {}
     rows, notes = [], []
@@ -241,7 +245,9 @@ def plan(
             continue
         rows.append(_forecast(candidate, ranks, found, method, shape, machine))
     if not rows:
-        raise UserError(notes[0] if notes else "no candidate is left. Leave out --exchange, or use more ranks.")
+        raise UserError(
+            notes[0] if notes else "no candidate is left. Leave out --exchange, or use more ranks."
+        )
     if many and any(p not in ("random", "block", "hash") for p in partitions):
         notes.append(f"partitioners on halo alone: the graph has more than {CUT_ARCS:,} arcs")
     rows.sort(key=lambda row: row.total(config.train.epochs))

@@ -1,6 +1,6 @@
 """What a machine is good for: seconds of kernels and messages, measured once, kept as JSON.
 
-    links     seconds of a message by its bytes, within a host and between two; how much of it computation hides
+    links     seconds of a message by its bytes, within a host and between two; how much work hides of it
     kernels   seconds an arc (a multiply-add, a sampled arc) over width, degree and the size of x
     memory    bytes a second of a plain pass; bytes of a rank that does nothing
     ranks     how much slower all ranks of a host are together; how much faster threads make one
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, printable
 
 FORMAT = 1
 OLD_DAYS = 90
@@ -83,7 +83,9 @@ class Table:
             x = min(max(where[name], points[0]), points[-1])
             right = min(bisect.bisect_left(points, x), len(points) - 1)
             left = right if points[right] == x or right == 0 else right - 1
-            share = 0.0 if left == right else math.log(x / points[left]) / math.log(points[right] / points[left])
+            share = (
+                0.0 if left == right else math.log(x / points[left]) / math.log(points[right] / points[left])
+            )
             corners = [
                 (weight * part, [*at, place])
                 for weight, at in corners
@@ -165,24 +167,32 @@ class Profile:
         """One line where it is old or foreign, else nothing."""
         if why := self.foreign():
             return f"the machine profile is {why}. Use: weft calibrate"
-        return f"the machine profile is {self.days} days old. Use: weft calibrate" if self.days > OLD_DAYS else ""
+        return (
+            f"the machine profile is {self.days} days old. Use: weft calibrate"
+            if self.days > OLD_DAYS
+            else ""
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
 
         def link(found: Link | None) -> dict[str, Any] | None:
-            return found and {**curve(found.seconds, "bytes", "seconds"), "overlap": found.overlap}
+            if found is None:
+                return None
+            return {**curve(found.seconds, "bytes", "seconds"), "overlap": found.overlap}
 
         def curve(found: Curve, x: str, y: str) -> dict[str, Any]:
             return {x: list(found.x), y: list(found.y)}
 
         return {
-            "weft_profile": FORMAT, "host": self.host, "cores": self.cores, "isa": self.isa, "date": self.date,
-            "version": self.version, "memory_bytes": self.memory_bytes, "idle_bytes": self.idle_bytes,
+            "weft_profile": FORMAT, "host": self.host, "cores": self.cores, "isa": self.isa,
+            "date": self.date, "version": self.version, "memory_bytes": self.memory_bytes, "idle_bytes": self.idle_bytes,
             "bandwidth": self.bandwidth, "call_seconds": self.call_seconds, "inside": link(self.inside),
             "between": link(self.between),
             "kernels": {
-                name: {"axes": dict(zip(t.names, map(list, t.points), strict=True)), "seconds": list(t.values)}
+                name: {
+                    "axes": dict(zip(t.names, map(list, t.points), strict=True)), "seconds": list(t.values),
+                }
                 for name, t in self.kernels.items()
             },
             "speedup": curve(self.speedup, "threads", "factor"),
@@ -214,7 +224,9 @@ def write_profile(profile: Profile, path: Path) -> Path:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}. Set XDG_CACHE_HOME to another folder.") from None
+        raise UserError(
+            f"cannot write {path}: {error.strerror}. Set XDG_CACHE_HOME to another folder."
+        ) from None
     return path
 
 
@@ -275,7 +287,7 @@ class _Fields:
         value, where = self._take(name)
         if not isinstance(value, str) or len(value) > 1000:
             raise _Odd(f"{where} is no text")
-        return value
+        return printable(value)  # it is shown to people
 
     def number(self, name: str, least: float, most: float) -> float:
         return _number(*self._take(name), least, most)
