@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """  weft plan g.weft --ranks 8                                      on this machine
   weft plan g.weft --model gat --ranks 64 --hosts 8 --link 10Gbit   on eight like it
   weft plan g.weft --ranks 16 --profile fast.json --partition random,metis
-  weft plan --vertices 1e9 --arcs 1e11 --features 128 --classes 40 --ranks 1024 --hosts 128 --link 100Gbit
+  weft plan --vertices 1e9 --arcs 1e11 --features 128 --ranks 64 --hosts 64 --link 100Gbit
   weft plan cora --ranks 4 --json                                 for programs
   weft plan g.weft --ranks 16 --plot plan.png"""
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}

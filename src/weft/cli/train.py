@@ -31,7 +31,7 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train cora --model sage --aggregate max         a data set under $WEFT_DATA
   weft train g.weft --ranks 4 --strategy 2d            four ranks on a 2 x 2 grid
   weft train g.weft --ranks 8 --strategy grid --grid 4x2x1 --exchange sparse
-  weft train g.weft --ranks 8 --strategy auto          the plan's best: see weft plan, weft calibrate
+  weft train g.weft --ranks 8 --strategy auto          the plan's best: weft plan shows it
   weft train g.weft --batch-size 1000 --fanouts 25,10 --feed push-pull --ranks 4
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file

@@ -155,6 +155,14 @@ class Seconds:
     messages: float
     """What is waited for messages; `total` is the sum of both."""
 
+    def scaled(self, times: int, more: float = 0.0) -> Seconds:
+        """So many steps, each with `more` seconds of computing beside.
+
+        >>> Seconds(3.0, 2.0, 1.0).scaled(2, 0.5)
+        Seconds(total=7.0, compute=5.0, messages=2.0)
+        """
+        return Seconds(times * (self.total + more), times * (self.compute + more), times * self.messages)
+
 
 def run(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]) -> Seconds:
     """One rank's clock over its steps.

@@ -154,7 +154,7 @@ def cut(shape: Shape, grid: Grid, partition: str, adjacency: str, seed: int = 0)
 
     >>> from weft.graph import karate
     >>> found = cut(Shape.of(karate()), Grid(2), "block", "gcn")
-    >>> found.how, found.arcs.sum(), found.lines(0, "sparse")[0].need
+    >>> found.how, int(found.arcs.sum()), found.lines(0, "sparse")[0].need
     ('counted', 190, [9])
     """
     graph = shape.graph

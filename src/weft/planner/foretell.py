@@ -101,26 +101,31 @@ def foretell_rank(
         line.state.notes = recorder
         with books:
             _step(model, A, x, labels, gradients, world)
-    weights = sum(p.nbytes for p in model.parameters())
-    recorder.steps.append(Pass("optimiser", _ADAM * weights))
+    recorder.steps.append(optimise(model))
     lines: dict[str, Sequence[int]] = {axis: grid.peers(rank, axis) for axis in AXES}
     lines["world"] = range(grid.size)
     values = 0 if model.adjacency == "none" else 2 * sum(arcs) * work.dtype.itemsize  # of A and of Aᵀ
-    held = recorder.peak + values + (2 + _OPTIMISER) * weights
+    held = held_bytes(machine, recorder, model) + values
     done = sum(isinstance(step, Kernel | Product | Pass) for step in recorder.steps)
-    return Rank(
-        rank,
-        run(machine, recorder.steps, rank, lines),
-        Volume.of(books),
-        machine.profile.idle_bytes + held,
-        done,
-    )
+    return Rank(rank, run(machine, recorder.steps, rank, lines), Volume.of(books), held, done)
 
 
 def _gradients(model: Model, world: Dry, config: RunConfig) -> Gradients:
+    """The trainer's sum of gradients, of weights that every rank has."""
     return Gradients(
         model, Placed(world), None, TASKS[config.train.task].make(config), config.train.clip_norm
     )
+
+
+def optimise(model: Model) -> Pass:
+    """The update: a pass over the weights and what the optimiser keeps of them."""
+    return Pass("optimiser", _ADAM * sum(p.nbytes for p in model.parameters()))
+
+
+def held_bytes(machine: Machine, recorder: Recorder, model: Model) -> int:
+    """What a rank has at its peak: its process, tensors, weights, gradients, the optimiser's numbers."""
+    weights = sum(p.nbytes for p in model.parameters())
+    return machine.profile.idle_bytes + recorder.peak + (2 + _OPTIMISER) * weights
 
 
 def _step(model: Model, A: Operator, x: Tensor, labels: Tensor, gradients: Gradients, world: Dry) -> None:

@@ -20,6 +20,7 @@ from ..partition.methods import pick
 from ..train.config import RunConfig
 from ..train.encoders import blank_model
 from ..train.facts import take_facts
+from .batches import feeds, foretell_feed
 from .cost import Machine
 from .cuts import Cut, Shape, cut
 from .foretell import Rank, Work, foretell_rank
@@ -221,6 +222,8 @@ def plan(
             f"{machine.ranks} ranks are more than the graph's {shape.vertices} vertices. Use fewer."
         )
     work, seed = make_work(config, shape), config.train.seed
+    if config.batch.batch_size:
+        return _plan_batches(shape, work, machine)
     cuts: dict[tuple[Any, ...], Cut] = {}
     rows, notes = [], []
     many = shape.arcs > CUT_ARCS
@@ -243,7 +246,7 @@ def plan(
         except UserError as error:
             notes.append(f"{candidate}: {error}")
             continue
-        rows.append(_forecast(candidate, ranks, found, method, shape, machine))
+        rows.append(_forecast(candidate, ranks, found.how, method, shape, machine))
     if not rows:
         raise UserError(
             notes[0] if notes else "no candidate is left. Leave out --exchange, or use more ranks."
@@ -254,8 +257,25 @@ def plan(
     return Plan(rows, config.train.epochs, machine, notes)
 
 
+def _plan_batches(shape: Shape, work: Work, machine: Machine) -> Plan:
+    """Both feeds on the rows; partitions and grids do not change what a batch reads."""
+    names, notes = feeds(work, work.config.batch.feed)
+    if not names:
+        raise UserError(f"{notes[0]}. Use --feed pull.")
+    how = "from numbers" if shape.source is None else "from degrees"
+    rows = [
+        _forecast(
+            Candidate("batches", Grid(machine.ranks), feed, "random"),
+            [foretell_feed(work, shape, feed, machine)], how, "random", shape, machine,
+        )
+        for feed in names
+    ]  # fmt: skip
+    rows.sort(key=lambda row: row.seconds)
+    return Plan(rows, work.config.train.epochs, machine, notes)
+
+
 def _forecast(
-    candidate: Candidate, ranks: Sequence[Rank], found: Cut, method: str, shape: Shape, machine: Machine
+    candidate: Candidate, ranks: Sequence[Rank], how: str, method: str, shape: Shape, machine: Machine
 ) -> Forecast:
     slowest = max(ranks, key=lambda rank: rank.seconds.total)
     busiest = max(ranks, key=lambda rank: sum(rank.volume.words.values()))
@@ -264,5 +284,5 @@ def _forecast(
     return Forecast(
         candidate, slowest.seconds.total, slowest.seconds.compute, slowest.seconds.messages,
         sum(busiest.volume.words.values()), sum(busiest.volume.messages.values()), memory,
-        rate * shape.arcs, found.how, memory <= machine.rank_bytes,
+        rate * shape.arcs, how, memory <= machine.rank_bytes,
     )  # fmt: skip

@@ -82,6 +82,7 @@ _FREE = ("aten::empty", "aten::new_empty", "aten::detach", "aten::_local_scalar_
 class Recorder(Meter):
     """Notes the steps of what this thread runs dry while it is open, and the bytes that are live meanwhile.
 
+    >>> import torch
     >>> from weft.kernels import linear
     >>> with Recorder() as notes:
     ...     y = linear(torch.empty(9, 3, device="meta"), torch.empty(3, 4, device="meta"))
