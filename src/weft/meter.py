@@ -44,6 +44,15 @@ class Meter:
         """Before a call: what it is asked to do. Seconds need no more; who plans reads the sizes of it, which
         operands without numbers (device meta) have too."""
 
+    def left_out(self, name: str, operands: Sequence[Any]) -> None:
+        """A dry run does not ask torch for this: who plans counts it all the same."""
+
+
+def left_out(name: str, *operands: Any) -> None:
+    """Tell open meters of work that a dry run skips."""
+    for meter in getattr(_here, "open", ()):
+        meter.left_out(name, operands)
+
 
 def metered(kind: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Count a function's time as `kind`; one look where no meter is open."""

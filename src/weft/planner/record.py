@@ -131,6 +131,10 @@ class Recorder(Meter):
         if kind != "dense":
             self._depth -= 1
 
+    def left_out(self, name: str, operands: Sequence[Any]) -> None:
+        h, weight = operands
+        self.steps.append(Product(h.shape[0], h.shape[1], weight.shape[1], h.element_size()))
+
     # Messages, where a communicator is told of it: `comm.state.notes = recorder`.
 
     def post(self, message: Message, blocking: bool) -> Callable[[], None]:
