@@ -54,7 +54,7 @@ def default_profile() -> Profile:
     }  # fmt: skip
     return Profile(
         host="default", cores=2, isa="avx2", date="2026-11-17", version="0.1.0", memory_bytes=24 << 30,
-        idle_bytes=250 << 20, bandwidth=1.7e10, call_seconds=3e-5, inside=Link.of_bandwidth(5e-6, 3e9),
+        idle_bytes=330 << 20, bandwidth=1.7e10, call_seconds=3e-5, inside=Link.of_bandwidth(5e-6, 3e9),
         between=None, kernels=kernels, speedup=Curve((1.0, 2.0), (1.0, 1.9)),
         slowdown=Curve((1.0, 2.0), (1.0, 1.15)), partition={"metis": 1.2e-6, "hypergraph": 3e-5},
     )  # fmt: skip
