@@ -36,7 +36,7 @@ from ..train.placed import cut_names
 from .cost import Machine, run
 from .cuts import Shape
 from .foretell import Rank, Work, held_bytes, optimise
-from .record import Kernel, Pass, Post, Product, Recorder
+from .record import Draw, Kernel, Pass, Post, Product, Recorder
 
 _SAMPLED = 200_000
 """Vertices whose degrees are looked at, of a graph whose arcs are not."""
@@ -127,7 +127,7 @@ def foretell_feed(work: Work, shape: Shape, feed: str, machine: Machine) -> Rank
     arcs = 8 * shape.vertices + shape.arcs * (
         4 if shape.vertices < 2**31 else 8
     )  # all of them, on every rank
-    done = steps * sum(isinstance(note, Kernel | Product | Pass) for note in notes)
+    done = steps * sum(isinstance(note, Kernel | Product | Draw | Pass) for note in notes)
     return Rank(0, seconds, volume, held_bytes(machine, recorder, model) + arcs, done)
 
 

@@ -22,7 +22,7 @@ from ..errors import UserError
 from ..graph import Graph
 from ..graph.generators import karate, kronecker
 from ..graph.guard import machine_bytes
-from ..kernels import CSR, native, sample_rows
+from ..kernels import CSR, Stream, native, relu_dropout_, sample_rows
 from ..kernels.spmm import multiply
 from ..meter import Meter
 from ..nn import ModelConfig, Noise, build
@@ -132,6 +132,7 @@ def _kernels(each: float) -> dict[str, Table]:
     tables["dense"] = tabulate(
         ("inputs", "outputs"), (_SIDES, _SIDES), lambda a, b: _dense(int(a), int(b), each)
     )
+    tables["dropout"] = tabulate(("width",), ((8, 64),), lambda width: _dropout(int(width), each))
     tables["sample"] = tabulate(("fanout",), (_FANOUTS,), lambda fanout: _sample(int(fanout), each))
     return tables
 
@@ -214,6 +215,11 @@ def _dense(inputs: int, outputs: int, seconds: float) -> float:
     h, w = torch.ones(rows, inputs), torch.ones(inputs, outputs)
     out = torch.empty(rows, outputs)
     return _quickest(lambda: torch.mm(h, w, out=out), seconds) / (rows * inputs * outputs)
+
+
+def _dropout(width: int, seconds: float) -> float:
+    x, stream = torch.ones(1 << 17 >> width.bit_length(), width), Stream(0, 0, 0)
+    return _quickest(lambda: relu_dropout_(x, 0.5, stream), seconds) / x.numel()
 
 
 def _sample(fanout: int, seconds: float) -> float:

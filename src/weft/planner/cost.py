@@ -2,6 +2,7 @@
 
     kernel    arcs · table(width, arcs / rows, bytes of x) · slow-down / speed-up
     product   rows · inputs · outputs · table(inputs, outputs)     the two short sides are those of the table
+    dropout   numbers · table(width)
     pass      bytes / bandwidth
     message   link(bytes): within a host, or between two, whose ranks share their link
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from ..comm.ledger import Message
 from .profile import Link, Profile
-from .record import Kernel, Pass, Post, Product, Step, Wait
+from .record import Draw, Kernel, Pass, Post, Product, Step, Wait
 
 _BACK = ("attend_backward", "attend_self_backward", "sddmm", "sddmm_heads")
 _FOLD = 3.0
@@ -94,13 +95,15 @@ def product_seconds(profile: Profile, step: Product) -> float:
     return short[0] * short[1] * short[2] * each * step.itemsize / 4
 
 
-def step_seconds(machine: Machine, step: Kernel | Product | Pass) -> float:
+def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> float:
     """Of one rank of the machine."""
     profile = machine.profile
     if isinstance(step, Kernel):
         work = kernel_seconds(profile, step)
     elif isinstance(step, Product):
         work = product_seconds(profile, step)
+    elif isinstance(step, Draw):
+        work = step.rows * step.width * profile.kernels["dropout"].at(width=max(1, step.width))
     else:
         work = step.bytes / profile.bandwidth
     return work * machine.slower + profile.call_seconds

@@ -50,6 +50,7 @@ def default_profile() -> Profile:
     kernels = {
         "spmm": _walk(_SPMM), "attend": _walk(_ATTEND), "attend_back": _walk(_ATTEND, _BACK),
         "channel": _walk(_ATTEND, _CHANNEL), "channel_back": _walk(_ATTEND, _CHANNEL * _BACK), "dense": dense,
+        "dropout": tabulate(("width",), ((8.0, 64.0),), lambda width: 4e-9 if width < 64 else 2e-9),
         "sample": tabulate(("fanout",), ((5.0, 25.0),), lambda fanout: 1.2e-8 if fanout < 25 else 6.4e-9),
     }  # fmt: skip
     return Profile(

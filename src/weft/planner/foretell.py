@@ -26,7 +26,7 @@ from ..train.task import Step as Update
 from ..train.tasks import TASKS
 from .cost import Machine, Seconds, run
 from .cuts import Cut
-from .record import Kernel, Pass, Product, Recorder
+from .record import Draw, Kernel, Pass, Product, Recorder
 
 _ADAM = 7
 """Numbers that an update of Adam reads and writes, a weight."""
@@ -106,7 +106,7 @@ def foretell_rank(
     lines["world"] = range(grid.size)
     values = 0 if model.adjacency == "none" else 2 * sum(arcs) * work.dtype.itemsize  # of A and of Aᵀ
     held = held_bytes(machine, recorder, model) + values
-    done = sum(isinstance(step, Kernel | Product | Pass) for step in recorder.steps)
+    done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in recorder.steps)
     return Rank(rank, run(machine, recorder.steps, rank, lines), Volume.of(books), held, done)
 
 

@@ -35,6 +35,7 @@ _KERNELS = {
     "spmm": ("width", "degree", "bytes"), "attend": ("width", "degree", "bytes"),
     "attend_back": ("width", "degree", "bytes"), "channel": ("width", "degree", "bytes"),
     "channel_back": ("width", "degree", "bytes"), "dense": ("inputs", "outputs"), "sample": ("fanout",),
+    "dropout": ("width",),
 }  # fmt: skip
 """The tables, and what each is over. `channel`: attention that looks at each channel of an arc, as GATv2's;
 `_back`: the walk back."""

@@ -3,7 +3,8 @@
     noted      by whom                                    what
     Kernel     `weft.meter.metered`                       SpMM, attention, … : rows, columns, arcs, width
     Product    torch, below autograd                      a dense product [rows, inputs] · [inputs, outputs]
-    Pass       the same                                   any other operation: bytes read and written
+    Draw       `weft.meter.left_out`                      a mask of dropout
+    Pass       torch, and `left_out`                      any other operation: bytes read and written
     Post, Wait `weft.comm.Dry`                            a message begins; the rank waits for its end
 
 Memory is counted on the way: a tensor's bytes from the moment it is made until the last reference to it dies,
@@ -49,6 +50,15 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """A mask of dropout, drawn and applied."""
+
+    rows: int
+    width: int
+    itemsize: int = 4
+
+
+@dataclass(frozen=True)
 class Pass:
     """An operation that reads and writes so many bytes once."""
 
@@ -72,7 +82,7 @@ class Wait:
     number: int
 
 
-Step = Kernel | Product | Pass | Post | Wait
+Step = Kernel | Product | Draw | Pass | Post | Wait
 _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::addmm_": 1, "aten::bmm": 0}
 """Where the first factor stands among the operands."""
 _FREE = ("aten::empty", "aten::new_empty", "aten::detach", "aten::_local_scalar_dense", "aten::_unsafe_view")
@@ -132,8 +142,13 @@ class Recorder(Meter):
             self._depth -= 1
 
     def left_out(self, name: str, operands: Sequence[Any]) -> None:
-        h, weight = operands
-        self.steps.append(Product(h.shape[0], h.shape[1], weight.shape[1], h.element_size()))
+        x = operands[0]
+        if name == "product":
+            self.steps.append(Product(x.shape[0], x.shape[1], operands[1].shape[1], x.element_size()))
+        elif name == "dropout":
+            self.steps.append(Draw(x.shape[0], x.shape[1], x.element_size()))
+        else:
+            self.steps.append(Pass(name, 2 * x.nbytes))
 
     # Messages, where a communicator is told of it: `comm.state.notes = recorder`.
 
