@@ -24,6 +24,7 @@ def few_points(monkeypatch):
     monkeypatch.setattr(room, "_WALKED", ((16,), (8,), (1 << 12,)))
     monkeypatch.setattr(room, "_SIDES", (8, 32))
     monkeypatch.setattr(room, "_ARCS", 500)
+    monkeypatch.setattr(room, "_NUMBERS", 500)
     monkeypatch.setattr(room, "_MESSAGES", (64, 4096))
     monkeypatch.setattr(room, "_partition", lambda: {"metis": 1e-6})
 

@@ -33,7 +33,8 @@ PROFILE = dataclasses.replace(
     slowdown=Curve((1.0, 2.0), (1.0, 3.0)), speedup=Curve((1.0, 2.0), (1.0, 2.0)),
     kernels={name: flat(each) for name, each in
              {"spmm": 1.0, "attend": 2.0, "attend_back": 3.0, "channel": 4.0, "channel_back": 5.0}.items()}
-    | {"dense": tabulate(("inputs", "outputs"), ((1, 8), (1, 8)), lambda a, b: a)},
+    | {"dense": tabulate(("inputs", "outputs"), ((1, 8), (1, 8)), lambda a, b: a),
+       "outer": tabulate(("inputs", "outputs"), ((1, 8), (1, 8)), lambda a, b: 10 * b)},
 )  # fmt: skip
 """Seconds that one can add up in one's head."""
 
@@ -57,9 +58,10 @@ def test_a_kernel_costs_by_arcs_and_beyond_the_table_by_width():
     assert kernel_seconds(PROFILE, Kernel("spmm", "multiply", 5, 3, 0, 4)) == pytest.approx(5 * 4 * 4 / 1e9)
 
 
-def test_a_product_takes_its_two_short_sides_to_the_table():
+def test_a_product_takes_its_two_short_sides_to_the_table_of_its_long_one():
     assert product_seconds(PROFILE, Product(1000, 2, 4)) == pytest.approx(2 * 8000)
-    assert product_seconds(PROFILE, Product(2, 1000, 4)) == product_seconds(PROFILE, Product(1000, 4, 2))
+    assert product_seconds(PROFILE, Product(2, 1000, 4)) == pytest.approx(40 * 8000)
+    assert product_seconds(PROFILE, Product(1000, 2, 4, itemsize=8)) == pytest.approx(2 * 2 * 8000)
 
 
 def test_ranks_of_a_host_slow_each_other_down_and_threads_speed_up():

@@ -43,7 +43,7 @@ _WIDTHS, _DEGREES, _BYTES = (8, 32, 128), (4, 16, 64), (1 << 19, 1 << 25)
 _WALKED = ((16, 128), (8, 32), (1 << 19, 1 << 24))
 _SIDES = (8, 32, 128, 512)
 _FANOUTS = (5, 25)
-_ARCS = 200_000
+_ARCS, _NUMBERS = 200_000, 2_000_000
 _MESSAGES = tuple(4**k for k in range(3, 13))
 _BATCHES = 5
 """Of messages: the quickest counts."""
@@ -129,9 +129,9 @@ def _kernels(each: float) -> dict[str, Table]:
         for name in (front, back):
             values = iter(found)
             tables[name] = tabulate(axes, _WALKED, lambda *at, v=values, name=name: next(v)[name])
-    tables["dense"] = tabulate(
-        ("inputs", "outputs"), (_SIDES, _SIDES), lambda a, b: _dense(int(a), int(b), each)
-    )
+    sides = ("inputs", "outputs"), (_SIDES, _SIDES)
+    tables["dense"] = tabulate(*sides, lambda a, b: _dense(int(a), int(b), False, each / 2))
+    tables["outer"] = tabulate(*sides, lambda a, b: _dense(int(a), int(b), True, each / 2))
     tables["dropout"] = tabulate(("width",), ((8, 64),), lambda width: _dropout(int(width), each))
     tables["sample"] = tabulate(("fanout",), (_FANOUTS,), lambda fanout: _sample(int(fanout), each))
     return tables
@@ -210,11 +210,15 @@ def _walks(model: str, width: float, degree: float, size: float, seconds: float)
     return {"channel": front, "channel_back": best.get("channel_back", 2 * front)}
 
 
-def _dense(inputs: int, outputs: int, seconds: float) -> float:
-    rows = max(256, 4_000_000 // (inputs * outputs))
-    h, w = torch.ones(rows, inputs), torch.ones(inputs, outputs)
-    out = torch.empty(rows, outputs)
-    return _quickest(lambda: torch.mm(h, w, out=out), seconds) / (rows * inputs * outputs)
+def _dense(inputs: int, outputs: int, across: bool, seconds: float) -> float:
+    """Seconds a multiply-add of h W, or across of hᵀ dy, whose inner dim is long.
+
+    h and dy are larger than caches, as those of a graph are.
+    """
+    rows = max(256, _NUMBERS // (inputs + outputs))
+    h, w, dy = torch.ones(rows, inputs), torch.ones(inputs, outputs), torch.ones(rows, outputs)
+    call = (lambda: torch.mm(h.t(), dy, out=w)) if across else (lambda: torch.mm(h, w, out=dy))
+    return _quickest(call, seconds) / (rows * inputs * outputs)
 
 
 def _dropout(width: int, seconds: float) -> float:

@@ -1,7 +1,7 @@
 """Seconds of what a rank does, from a machine profile: small functions without state.
 
     kernel    arcs · table(width, arcs / rows, bytes of x) · slow-down / speed-up
-    product   rows · inputs · outputs · table(inputs, outputs)     the two short sides are those of the table
+    product   rows · inputs · outputs · table(inputs, outputs), another where the inner dim is the long one
     dropout   numbers · table(width)
     pass      bytes / bandwidth
     message   link(bytes): within a host, or between two, whose ranks share their link
@@ -89,10 +89,12 @@ def kernel_seconds(profile: Profile, step: Kernel) -> float:
 
 
 def product_seconds(profile: Profile, step: Product) -> float:
-    """A dense product; hᵀ dy is long in its inner dim, and as fast as the others of its short sides."""
-    short = sorted((step.rows, step.inputs, step.outputs))
-    each = profile.kernels["dense"].at(inputs=max(1, short[0]), outputs=max(1, short[1]))
-    return short[0] * short[1] * short[2] * each * step.itemsize / 4
+    """A dense product: h W with many rows, or hᵀ dy, which is long in its inner dim."""
+    if step.inputs > step.rows:
+        each = profile.kernels["outer"].at(inputs=max(1, step.rows), outputs=max(1, step.outputs))
+    else:
+        each = profile.kernels["dense"].at(inputs=max(1, step.inputs), outputs=max(1, step.outputs))
+    return step.rows * step.inputs * step.outputs * each * step.itemsize / 4
 
 
 def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> float:

@@ -34,11 +34,11 @@ _MOST_POINTS = 10_000
 _KERNELS = {
     "spmm": ("width", "degree", "bytes"), "attend": ("width", "degree", "bytes"),
     "attend_back": ("width", "degree", "bytes"), "channel": ("width", "degree", "bytes"),
-    "channel_back": ("width", "degree", "bytes"), "dense": ("inputs", "outputs"), "sample": ("fanout",),
-    "dropout": ("width",),
+    "channel_back": ("width", "degree", "bytes"), "dense": ("inputs", "outputs"),
+    "outer": ("inputs", "outputs"), "sample": ("fanout",), "dropout": ("width",),
 }  # fmt: skip
 """The tables, and what each is over. `channel`: attention that looks at each channel of an arc, as GATv2's;
-`_back`: the walk back."""
+`_back`: the walk back; `outer`: hᵀ dy, a product whose inner dim is the long one."""
 
 
 @dataclass(frozen=True)
