@@ -18,7 +18,6 @@ import torch
 from ..errors import UserError
 from ..graph import Graph, Store
 from ..parallel import Blocks, Grid
-from ..parallel.blocks import even_sizes
 from ..parallel.foretell import Line, dense_lines
 from ..partition import PartitionOptions, partition_for_grid
 from ..partition.arcs import rows_and_columns
@@ -200,8 +199,7 @@ def _counted(shape: Shape, graph: Graph, grid: Grid, blocks: Blocks, adjacency: 
 def _expected(shape: Shape, grid: Grid, adjacency: str, saves: float, how: str) -> Cut:
     """A random partition, as degrees have it; `saves`: times the rows that cross."""
     n, r, k = shape.vertices, grid.row, grid.inner
-    order = torch.empty(n, dtype=torch.int64, device="meta")
-    blocks = Blocks(grid, order, even_sizes(n, grid.size))
+    blocks = Blocks.even(n, grid)  # in order: nobody holds n numbers
     rows, columns = shape.degrees
 
     def touched(degrees: np.ndarray, parts: int) -> float:
