@@ -1,4 +1,4 @@
-"""The files of examples/, as modules."""
+"""The files of examples/ and lab/, as modules."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ import pytest
 from weft.nn import MODELS
 from weft.train import TASKS
 
-FOLDER = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "examples"
 
 
 def load_example(name: str) -> ModuleType:
     """The example; what it registers stays."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    return _load(name, FOLDER / f"{name}.py")
+
+
+def load_lab(name: str) -> ModuleType:
+    """A file of lab/."""
+    return _load(f"lab_{name}", ROOT / "lab" / f"{name}.py")
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -40,6 +40,19 @@ class Meter:
         self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
         self.events.append((kind, start, seconds))
 
+    def begin(self, kind: str, name: str, operands: Sequence[Any]) -> None:
+        """Before a call: what it is asked to do. Seconds need no more; who plans reads the sizes of it, which
+        operands without numbers (device meta) have too."""
+
+    def left_out(self, name: str, operands: Sequence[Any]) -> None:
+        """A dry run does not ask torch for this: who plans counts it all the same."""
+
+
+def left_out(name: str, *operands: Any) -> None:
+    """Tell open meters of work that a dry run skips."""
+    for meter in getattr(_here, "open", ()):
+        meter.left_out(name, operands)
+
 
 def metered(kind: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Count a function's time as `kind`; one look where no meter is open."""
@@ -50,6 +63,8 @@ def metered(kind: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             meters = getattr(_here, "open", ())
             if not meters:
                 return function(*args, **kwargs)
+            for meter in meters:
+                meter.begin(kind, function.__qualname__, (*args, *kwargs.values()))
             start = time.perf_counter()
             result = function(*args, **kwargs)
             seconds = time.perf_counter() - start

@@ -48,10 +48,7 @@ def test_the_version(weft):
 def test_python_m_weft_is_weft_and_its_exit_status_reaches_the_shell():
     done = subprocess.run([sys.executable, "-m", "weft", "inof"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "weft: unknown command 'inof'. Did you mean 'info'? "
-        f"Known: {', '.join(weft_commands())}.\n"
-    )  # fmt: skip
+    assert done.stderr == "weft: unknown command 'inof'. Did you mean 'info'?\n"
 
 
 def test_a_reader_who_has_gone_is_no_traceback():

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.examples import load_lab
 
 from weft.comm import hosts
 from weft.comm.hosts import Host, _Run, launch_on_hosts, read_hosts, silent
 from weft.comm.job import Outcome
 from weft.errors import UserError
+
+hosts_of_a_lab = load_lab("hosts")
 
 
 @pytest.mark.parametrize(
@@ -126,73 +129,81 @@ def test_hosts_that_cannot_be_are_one_line(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-# A lab of two hosts: network namespaces with names of their own, on one bridge
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-def _can_make_hosts() -> bool:
-    return (
-        os.geteuid() == 0
-        and sys.platform == "linux"
-        and Path("/usr/bin/unshare").exists()
-        and (
-            subprocess.run(["ip", "netns", "list"], capture_output=True, check=False).returncode == 0
-            if any(Path(folder, "ip").exists() for folder in ("/usr/sbin", "/sbin", "/usr/bin"))
-            else False
-        )
-    )
+# A lab of two hosts: lab/hosts.py
 
 
 @pytest.fixture
-def lab(monkeypatch) -> Iterator[list[str]]:
-    mark = os.getpid() % 50_000
-    names, bridge, net = (
-        [f"wft{mark}a", f"wft{mark}b"],
-        f"wftb{mark}",
-        f"10.{200 + mark // 250 % 50}.{mark % 250}",
-    )
-    script = Path("reach").resolve()
-    script.write_text(
-        "#!/bin/sh\nhost=$1; shift\n"
-        'exec ip netns exec "$host" unshare -u sh -c \'hostname "$0"; exec sh -c "$*"\' "$host" "$@"\n'
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(script))
-    try:
-        _ip("link", "add", bridge, "type", "bridge")
-        _ip("addr", "add", f"{net}.254/24", "dev", bridge)
-        _ip("link", "set", bridge, "up")
-        for at, name in enumerate(names, 1):
-            _ip("netns", "add", name)
-            _ip("link", "add", f"wftv{mark}{at}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", f"wftv{mark}{at}", "master", bridge, "up")
-            _ip("-n", name, "addr", "add", f"{net}.{at}/24", "dev", "eth0")
-            for device in ("eth0", "lo"):
-                _ip("-n", name, "link", "set", device, "up")
-        yield names
-    finally:
-        for name in names:
-            _turn_off(name)
-        subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True)
+def lab(monkeypatch) -> Iterator[hosts_of_a_lab.Lab]:
+    with hosts_of_a_lab.Lab(2) as made:
+        monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", made.environment["PRTE_MCA_plm_ssh_agent"])
+        yield made
 
 
-def _turn_off(name: str) -> None:
-    """A host that is gone: its processes, its link, its name."""
-    found = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True)
-    for process in found.stdout.split():
-        os.kill(int(process), signal.SIGKILL)
-    subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+def _namespaces() -> str:
+    return subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+
+
+no_lab = pytest.mark.skipif(bool(hosts_of_a_lab.missing()), reason=hosts_of_a_lab.missing() or "-")
+
+
+@no_lab
+def test_a_lab_reaches_its_hosts_by_name_and_leaves_nothing(capfd):
+    with hosts_of_a_lab.Lab(2, "100mbit") as lab:
+        for name in lab.names:
+            assert lab.run([str(lab.agent), name, "hostname"]) == 0
+        shown = lab.run(["tc", "-n", lab.names[0], "qdisc", "show", "dev", "eth0"])
+        assert (shown, [host.name for host in read_hosts(lab.hostfile)]) == (0, lab.names)
+        folder = lab.folder
+    out = capfd.readouterr().out
+    assert out.splitlines()[:2] == lab.names
+    assert "rate 100Mbit" in out
+    assert not any(name in _namespaces() for name in lab.names)
+    assert not folder.exists()
+
+
+@no_lab
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_lab_that_is_stopped_or_killed_leaves_nothing(number):
+    script = Path(hosts_of_a_lab.__file__)
+    process = subprocess.Popen(
+        [sys.executable, script, "--hosts", "2", "--", "sh", "-c", "cat {hosts}; exec sleep 600"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process.stdout as lines:
+        names = [lines.readline().split()[0] for _ in range(2)]
+        assert all(name in _namespaces() for name in names)
+        process.send_signal(number)
+        assert process.wait(60) == (143 if number == signal.SIGTERM else -9)
+        assert lines.read() == ""  # the command has ended too
+    deadline = time.monotonic() + 60
+    while any(name in _namespaces() for name in names):
+        assert time.monotonic() < deadline, "the namespaces stay"
+        time.sleep(0.01)  # between two looks
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--hosts", "0"], "0 hosts are not from 1 to 64"), (["--link", "fast"], "link 'fast' is no bandwidth"),
+     (["--slots", "0"], "0 slots are not from 1 to 4096")],
+)  # fmt: skip
+def test_a_lab_that_cannot_be_is_one_line(words, message, capsys):
+    assert hosts_of_a_lab.main([*words, "--", "true"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_lab_without_root_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert hosts_of_a_lab.main(["--", "true"]) == 2
+    assert "lab: a lab of hosts needs root on Linux" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not _can_make_hosts(), reason="needs root on Linux, to make network namespaces")
+@no_lab
 def test_a_lost_host_costs_its_ranks_and_not_the_run(lab, capfd):
     from weft.cli import main
 
-    Path("hosts").write_text("".join(f"{name} slots=1\n" for name in lab))
+    Path("hosts").write_text(lab.hostfile.read_text())
     words = ["train", "sbm:nodes=300,features=5", "--hidden", "8", "--dtype", "float64", "--epochs", "300"]
     command = [
         sys.executable, "-m", "weft", *words, "--hosts", "hosts", "--ranks", "2", "--strategy", "2d",
@@ -205,13 +216,13 @@ def test_a_lost_host_costs_its_ranks_and_not_the_run(lab, capfd):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "no metrics in two minutes"
             time.sleep(0.01)  # between two looks
-        _turn_off(lab[1])
+        lab.turn_off(lab.names[1])
         out, err = process.communicate(timeout=200)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 0, err
-    assert f"weft: {lab[1]} does not answer; started again, 1 of 2, 1 ranks on {lab[0]}.\n" in err
+    assert f"weft: {lab.names[1]} does not answer; started again, 1 of 2, 1 ranks on {lab.names[0]}.\n" in err
     assert "resumed   run in epoch" in out
     assert main([*words, "--ranks", "1", "--out", "whole"]) == 0
     ours, theirs = ([json.loads(line)["loss"] for line in Path(run, "metrics.jsonl").read_text().splitlines()]

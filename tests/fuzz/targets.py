@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import pickle
@@ -25,6 +26,8 @@ from weft.graph.stream import Options, convert
 from weft.graph.writer import PREAMBLE
 from weft.parallel import Blocks, Grid, Rows
 from weft.parallel.assign import read_parts
+from weft.planner import Machine, Shape, plan, read_profile
+from weft.planner.default import default_profile
 from weft.train import RunConfig, RunFolder, Trainer
 from weft.train.checkpoint import _sealed, newest
 from weft.train.config import load_toml, to_toml
@@ -245,6 +248,24 @@ def _hosts() -> None:
     Path("hosts").write_text("# two\nnode1 slots=2\nnode2:4\n")
 
 
+def _profile() -> None:
+    profile = default_profile()
+    Path("p.json").write_text(json.dumps(dataclasses.replace(profile, between=profile.inside).as_dict()))
+
+
+def _read_profile(path: str) -> None:
+    """As `weft plan --profile` does it: what passes is planned with."""
+    profile = read_profile(Path("p.json"))
+    profile.doubts()
+    plan(
+        Shape(90, 400, 3, 2),
+        RunConfig(),
+        Machine(profile, 2, hosts=2),
+        ["random"],
+        lambda c: c.strategy == "1d",
+    )
+
+
 def _read_folder(name: str) -> Callable[[str], None]:
     """Files that are read together."""
     return lambda path: load(name) and None
@@ -260,6 +281,7 @@ TARGETS = {
     "parts-of-store": Target(_store, _read_parts_of_store, _mend_store, share=1.5),
     "stream": Target(_stream, _read_stream, share=0.3),
     "hosts": Target(_hosts, lambda path: read_hosts(Path("hosts")), share=0.5),
+    "profile": Target(_profile, _read_profile, share=0.5),
     "arrays": Target(_arrays, _read_arrays),
     "config": Target(_toml, _read_toml, share=0.5),
     "run": Target(_ended, _read_run, share=0.4),

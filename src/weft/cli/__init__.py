@@ -21,6 +21,8 @@ COMMANDS = {
     "generate": "make a graph and store it",
     "convert": "turn a graph file into a memory-mapped store",
     "partition": "cut a graph into parts, and count what will move between them",
+    "calibrate": "measure this machine, for plans",
+    "plan": "which strategy would be fastest, on how much memory, before anything is run",
     "run": "start your own script on ranks",
     "doctor": "what works on this machine",
     "bench": "measure: kernels, epochs against PyG, messages",

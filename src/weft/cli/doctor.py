@@ -9,6 +9,7 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import UserError
 from .options import Parser
 
 _EXAMPLES = """  weft doctor
@@ -38,6 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         if extension
         else "torch only: reinstall weft with a C++ compiler, e.g. apt install g++"
     )
+    report["profile"] = _profile()
     print(json.dumps(report) if parsed.json else table(report))
     engines = report["engines"]
     return 0 if engines["mpi"]["works"] or engines["torch"]["works"] else 1
@@ -65,6 +67,20 @@ def diagnose(ranks: int = 2, engines: tuple[str, ...] = ("threads", "mpi", "torc
         "gpus": torch.cuda.device_count(),
         "engines": {engine: _try(engine, ranks) for engine in engines},
     }
+
+
+def _profile() -> str:
+    """The machine profile that plans use here, and its age."""
+    from ..planner.profile import own_profile
+
+    try:
+        found = own_profile()
+    except UserError as error:
+        return str(error)
+    if found is None:
+        return "none: plans use built-in figures. Use: weft calibrate"
+    line = f"{found.date}, {found.days} days old: {found.cores} cores, {found.isa}"
+    return f"{line}; {found.doubts()}" if found.doubts() else line
 
 
 def _version(name: str) -> str | None:

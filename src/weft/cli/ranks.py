@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
+import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, unknown
 from ..train.config import RunConfig, to_toml
@@ -32,6 +36,7 @@ def on_ranks(
     store: str | None = None,
     trains: bool = True,
     during: Callable[[], AbstractContextManager[object]] = nullcontext,
+    plan: Foretold | None = None,
 ) -> int:
     """Run `work` on every rank; the exit status.
 
@@ -40,8 +45,10 @@ def on_ranks(
     one in this process, virtual ones, or processes, which read their shares from a store. A started rank
     runs `weft COMMAND run.toml FLAGS`. `trains`: whether the graph must have labels and a split.
     `during` is open in this thread while virtual ranks, which are other threads, work.
+    `plan` is told what `--strategy auto` foretold; started ranks hear it as `--foretold`.
     """
     from ..comm import connect, in_job
+    from ..comm.hosts import read_hosts
     from ..comm.launch import launch
     from ..comm.threads import run_threads, single
     from ..parallel.assign import check_assignment
@@ -58,13 +65,18 @@ def on_ranks(
             from ..graph import open_store
 
             return work(comm, open_store(store, verify=False))
-        return _join(config, comm, work, trains)
+        return _join(config, comm, work, trains, plan)
 
-    grid = _grid(config, options.ranks)
+    check_layout(config, options.ranks)
     ready = ready_store(config) if options.ranks > 1 and options.engine != "threads" else None
     graph = ready or load_graph(config, trains)
     if trains:
         check_task(graph, config)
+    if options.strategy == "auto":
+        hosts = len(read_hosts(Path(options.hosts))) if options.hosts else 1
+        flags = [*flags, *_choose(config, graph, options.ranks, hosts, trains, plan)]
+    grid = check_layout(config, options.ranks)
+    assert grid is not None
     check_assignment(graph.num_nodes, grid, options)
     if options.hosts:
         return _on_hosts(command, config, graph, flags, trains)
@@ -85,6 +97,28 @@ def on_ranks(
             argv, options.ranks, options.engine, config.train.threads or None, options.stall_seconds,
             config.train.restarts if trains else 0,
         )  # fmt: skip
+
+
+@dataclass
+class Foretold:
+    """What a plan said of an epoch; 0: nothing."""
+
+    seconds: float = 0.0
+
+
+def _choose(
+    config: RunConfig, graph: Graph | Store, ranks: int, hosts: int, trains: bool, plan: Foretold | None
+) -> list[str]:
+    """Settle `--strategy auto`, say what was chosen; the flags that started ranks need beside the config."""
+    from ..planner.choose import choose
+
+    choice = choose(config, graph, ranks, hosts, trains)
+    for line in choice.lines:
+        print(line, file=sys.stderr, flush=True)
+    if plan is None:
+        return []
+    plan.seconds = choice.seconds
+    return ["--foretold", repr(choice.seconds)] if choice.seconds else []
 
 
 def _on_hosts(
@@ -126,7 +160,7 @@ def fit_to(config: RunConfig, ranks: int) -> RunConfig:
         if options.partition.endswith(".npy"):  # it has a part for each of the ranks there were
             options.partition = "random"
         try:
-            _grid(out, ranks)
+            check_layout(out, ranks)
         except UserError:
             options.grid, options.replication, options.move_adjacency = "", 0, False
     return out
@@ -189,8 +223,8 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
     return split(graph, train, val, config.train.seed)
 
 
-def _grid(config: RunConfig, ranks: int) -> Grid:
-    """The grid, or the mistake in it, before anything is loaded."""
+def check_layout(config: RunConfig, ranks: int) -> Grid | None:
+    """The grid, or the mistake in it, before anything is loaded; None where it is to be chosen."""
     from ..comm.launch import ENGINES
     from ..parallel import check_slices, choose
 
@@ -201,6 +235,12 @@ def _grid(config: RunConfig, ranks: int) -> Grid:
         raise UserError(f"hosts are reached by mpirun, not by {options.engine}. Use --engine mpi.")
     if options.stall_seconds <= 0:
         raise UserError(f"stall_seconds must be above 0, not {options.stall_seconds:g}.")
+    if options.strategy == "auto":
+        from ..planner.choose import check_open
+
+        check_open(config)
+        choose("1d", ranks, exchange=options.exchange)
+        return None
     grid = choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]
     if options.move_adjacency:
         check_slices(grid)
@@ -220,25 +260,36 @@ def _stored(graph: Graph | Store, config: RunConfig, folder: Path) -> Path:
     return write_store(graph, folder / "graph.weft")
 
 
-def _join(config: RunConfig, comm: Communicator, work: Work, trains: bool) -> int:
+def _join(
+    config: RunConfig, comm: Communicator, work: Work, trains: bool, plan: Foretold | None = None
+) -> int:
     """One of ranks that somebody else started: rank 0 loads the graph and shares it as a store."""
     from ..graph import open_store
     from ..train.tasks import check_task
 
-    _grid(config, comm.size)
+    check_layout(config, comm.size)
+    hosts = len(set(comm.all_gather_json(socket.gethostname())))
     with swept_folder() if comm.rank == 0 else nullcontext(Path()) as folder:
-        told = {"path": "", "error": ""}
+        told: dict[str, Any] = {"path": "", "error": "", "chosen": {}, "seconds": 0.0}
         if comm.rank == 0:
             try:
                 graph = ready_store(config) or load_graph(config, trains)
                 if trains:
                     check_task(graph, config)
+                if config.parallel.strategy == "auto":
+                    own = Foretold()
+                    _choose(config, graph, comm.size, hosts, trains, own)
+                    told["chosen"], told["seconds"] = dataclasses.asdict(config.parallel), own.seconds
                 told["path"] = str(_stored(graph, config, folder))
                 del graph
             except UserError as error:
                 told["error"] = str(error)
         told = comm.all_gather_json(told)[0]
         raise_everywhere(comm, told["error"])
+        for name, value in told["chosen"].items():
+            setattr(config.parallel, name, value)
+        if plan is not None:
+            plan.seconds = told["seconds"]
         if not Path(told["path"]).exists():
             raise UserError(
                 f"this rank cannot see {told['path']}. "

@@ -16,8 +16,8 @@ from ..errors import UserError
 from ..signals import listening, told
 from ..train.config import RunConfig, load_toml
 from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
-from .options import Parser, add_config, config_from
-from .ranks import on_ranks, raise_everywhere
+from .options import Parser, add_config, config_from, number
+from .ranks import Foretold, on_ranks, raise_everywhere
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -31,6 +31,7 @@ _EXAMPLES = """  weft train                                           a built-in
   weft train cora --model sage --aggregate max         a data set under $WEFT_DATA
   weft train g.weft --ranks 4 --strategy 2d            four ranks on a 2 x 2 grid
   weft train g.weft --ranks 8 --strategy grid --grid 4x2x1 --exchange sparse
+  weft train g.weft --ranks 8 --strategy auto          the plan's best: weft plan shows it
   weft train g.weft --batch-size 1000 --fanouts 25,10 --feed push-pull --ranks 4
   weft train g.weft --layers 3 --epochs 500 --patience 50 --out runs/mine
   weft train run.toml --set model.hidden=256           everything can stand in a TOML file
@@ -49,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     add_config(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)  # a rank that we started reads the graph here
+    parser.add_argument("--foretold", default="0", help=argparse.SUPPRESS)  # what its plan says of an epoch
     parser.add_argument(
         "--resume", metavar="RUN",
         help="go on with a run that did not end: its settings, and its ranks unless others are asked for",
@@ -63,8 +65,9 @@ def run(arguments: Sequence[str]) -> int:
     if state is not None and state.state == "ended" and parsed.store is None:
         return _tell_ended(config, parsed.json)
     flags = ["--json"] if parsed.json else []
-    work = functools.partial(train, config=config, as_json=parsed.json)
-    return on_ranks(["train"], config, work, flags, parsed.store, during=listening)
+    plan = Foretold(number(parsed.foretold, "--foretold"))
+    work = functools.partial(train, config=config, as_json=parsed.json, plan=plan)
+    return on_ranks(["train"], config, work, flags, parsed.store, during=listening, plan=plan)
 
 
 def _prepare_restarts(config: RunConfig) -> None:
@@ -100,8 +103,10 @@ def _tell_ended(config: RunConfig, as_json: bool) -> int:
     return 0
 
 
-def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool) -> int:
-    """What every rank does: train; rank 0 saves and tells."""
+def train(
+    comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool, plan: Foretold | None = None
+) -> int:
+    """What every rank does: train; rank 0 saves and tells. `plan` is held against the first epochs."""
     from ..train import Trainer
     from ..train.numbers import BadNumbers
 
@@ -117,12 +122,12 @@ def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json:
         failure = ""
         with _progress(config.train.epochs, trainer.task.watched) if first else nullcontext() as tick:
             try:
-                result = trainer.fit(folder, tick, found)
+                result = trainer.fit(folder, _checked(tick, plan, say) if tick else None, found)
             except BadNumbers as error:
                 if error.result is None:
                     raise
                 result, failure = error.result, str(error)
-        summary = _finish(trainer, result, folder, failure)
+        summary = _finish(trainer, result, folder, failure, plan)
     _trace(result, config)
     if first and as_json:
         print(json.dumps(finite(summary)), flush=True)
@@ -133,6 +138,27 @@ def train(comm: Communicator, source: Graph | Store, config: RunConfig, as_json:
     if failure:
         raise UserError(failure)
     return 128 + (result.stopped_by or 2) if result.interrupted else 0
+
+
+def _checked(
+    tick: Callable[[dict[str, Any]], None], plan: Foretold | None, say: Callable[[str], None]
+) -> Callable[[dict[str, Any]], None]:
+    """`tick`, and after the first epochs a line where they take another time than was foretold."""
+    if plan is None or not plan.seconds:
+        return tick
+    from ..planner.choose import SEEN, off_by
+
+    seen: list[float] = []
+
+    def both(record: dict[str, Any]) -> None:
+        tick(record)
+        if len(seen) < SEEN:
+            seen.append(record["seconds"])
+            line = off_by(plan.seconds, seen) if len(seen) == SEEN else ""
+            if line:
+                say(line)
+
+    return both
 
 
 def _found(
@@ -194,10 +220,14 @@ def _where_from(config: RunConfig, found: Checkpoint | None, torn: list[str]) ->
         yield f"restarted {config.train.out} from the beginning: no checkpoint is whole"
 
 
-def _finish(trainer: Trainer, result: Result, folder: RunFolder | None, failure: str) -> dict[str, Any]:
+def _finish(
+    trainer: Trainer, result: Result, folder: RunFolder | None, failure: str, plan: Foretold | None = None
+) -> dict[str, Any]:
     """Write what is kept; the summary. Every rank calls it."""
     comm = trainer.comm
     summary = result.as_dict() | result.gather(trainer)
+    if plan is not None and plan.seconds:
+        summary["planned_epoch_seconds"] = plan.seconds
     if failure:
         summary["failure"] = failure
     path = comm.all_gather_json("" if folder is None else str(folder.path))[0]

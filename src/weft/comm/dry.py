@@ -10,12 +10,13 @@ a `Dry` holds to the word what the same calls write on the communicator itself, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from weft.comm.communicator import Communicator, Work
-from weft.comm.ledger import RankState
+from weft.comm.ledger import Message, RankState
 from weft.comm.threads import ThreadCommunicator, World
 from weft.errors import UserError
 
@@ -67,30 +68,64 @@ class Dry(Communicator):
             return cls(ThreadCommunicator(World(1), (), 0, 1, 0, state, name), state)
         return cls(_Nobody(rank, size, state, name), state)
 
+    def _noted(
+        self, call: str, each: int, send: Sequence[int], receive: Sequence[int], blocking: bool
+    ) -> Work | None:
+        """A message that does not travel, for who notes them; words of `each` bytes to and from each rank."""
+        notes = self.state.notes
+        if notes is None:
+            return None
+
+        def others(words: Sequence[int]) -> tuple[tuple[int, int], ...]:
+            return tuple((p, n * each) for p, n in enumerate(words) if n and p != self.rank)
+
+        wait = notes.post(Message(call, self.name, others(send), others(receive), self.size), blocking)
+        return None if blocking else _Noted(wait)
+
     def _broadcast(self, x: Tensor, root: int, blocking: bool) -> Work | None:
-        return None if x.is_meta else self.inner._broadcast(x, root, blocking)
+        if not x.is_meta:
+            return self.inner._broadcast(x, root, blocking)
+        everybody = [x.numel() if self.rank == root else 0] * self.size
+        given = [x.numel() if p == root else 0 for p in range(self.size)]
+        return self._noted("broadcast", x.element_size(), everybody, given, blocking)
 
     def _all_reduce(self, x: Tensor, out: Tensor, op: str, blocking: bool) -> Work | None:
-        return None if x.is_meta else self.inner._all_reduce(x, out, op, blocking)
+        if not x.is_meta:
+            return self.inner._all_reduce(x, out, op, blocking)
+        return self._noted(
+            "all_reduce", x.element_size(), [x.numel()] * self.size, [x.numel()] * self.size, blocking
+        )
 
     def _reduce_scatter(
         self, x: Tensor, out: Tensor, counts: list[int], op: str, blocking: bool
     ) -> Work | None:
-        return None if x.is_meta else self.inner._reduce_scatter(x, out, counts, op, blocking)
+        if not x.is_meta:
+            return self.inner._reduce_scatter(x, out, counts, op, blocking)
+        return self._noted(
+            "reduce_scatter", x.element_size(), counts, [counts[self.rank]] * self.size, blocking
+        )
 
     def _all_gather(self, x: Tensor, out: Tensor, counts: list[int], blocking: bool) -> Work | None:
-        return None if x.is_meta else self.inner._all_gather(x, out, counts, blocking)
+        if not x.is_meta:
+            return self.inner._all_gather(x, out, counts, blocking)
+        return self._noted("all_gather", x.element_size(), [x.numel()] * self.size, counts, blocking)
 
     def _all_to_all(
         self, x: Tensor, out: Tensor, send: list[int], receive: list[int], width: int, blocking: bool
     ) -> Work | None:
-        return None if x.is_meta else self.inner._all_to_all(x, out, send, receive, width, blocking)
+        if not x.is_meta:
+            return self.inner._all_to_all(x, out, send, receive, width, blocking)
+        return self._noted("all_to_all", x.element_size(), send, receive, blocking)
 
     def _swap(
         self, give: list[Tensor], target: int, take: list[Tensor], source: int, blocking: bool
     ) -> Work | None:
-        real = not (*give, *take)[0].is_meta
-        return self.inner._swap(give, target, take, source, blocking) if real else None
+        some = (*give, *take)[0]
+        if not some.is_meta:
+            return self.inner._swap(give, target, take, source, blocking)
+        words = [0] * self.size, [0] * self.size
+        words[0][target], words[1][source] = (sum(x.nbytes for x in side) for side in (give, take))
+        return self._noted("iswap", 1, *words, blocking)
 
     def _barrier(self, blocking: bool) -> Work | None:
         return self.inner._barrier(blocking)
@@ -98,6 +133,19 @@ class Dry(Communicator):
     def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
         part = self.inner._split(color, key, name)
         return None if part is None else Dry(part, self.state)
+
+
+class _Noted:
+    """A message of a dry run: who waits for it is noted too, once."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
+    def wait(self) -> None:
+        self._wait()
+
+    def test(self) -> bool:
+        return False
 
 
 class _Nobody(Communicator):

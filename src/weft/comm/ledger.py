@@ -21,7 +21,7 @@ A message of no words counts nothing, nor does what a rank sends to itself, nor 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -111,14 +111,36 @@ def swap(give: Sequence[int], take: Sequence[int]) -> Traffic:
     return Traffic(sum(give), sum(take), sum(1 for n in give if n), sum(1 for n in take if n))
 
 
-class RankState:
-    """What all communicators of one rank share: the open ledgers, and the slot the watchdog reads."""
+class Notes(Protocol):
+    """Who wants to know each message of a dry run, in order."""
 
-    __slots__ = ("ledgers", "slot")
+    def post(self, message: Message, blocking: bool) -> Callable[[], None]:
+        """It begins; what is returned is called where the rank waits for its end."""
+
+
+class Message(NamedTuple):
+    """One call as this rank sees it, in bytes."""
+
+    call: str
+    line: str
+    """The name of the communicator: the axis."""
+    sent: tuple[tuple[int, int], ...]
+    """(a rank of the line, bytes to it); nothing to itself."""
+    received: tuple[tuple[int, int], ...]
+    size: int
+    """Ranks of the line."""
+
+
+class RankState:
+    """What all communicators of one rank share: the open ledgers, and the slot the watchdog reads; of ranks
+    that are planned, who notes their messages one by one."""
+
+    __slots__ = ("ledgers", "notes", "slot")
 
     def __init__(self) -> None:
         self.ledgers: list[Ledger] = []
         self.slot: Slot | None = None
+        self.notes: Notes | None = None
 
 
 # A process is one rank, except on the engine `threads`, where every thread is one.

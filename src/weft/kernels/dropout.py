@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..memory import empty
+from ..meter import left_out
 from . import dry, native
 from .function import Function
 
@@ -121,6 +122,7 @@ def _apply(x: Tensor, y: Tensor, relu: bool, p: float, key: int, rows: Tensor | 
         )  # fmt: skip
         return y
     if dry.is_dry(x, y, rows):
+        left_out("dropout" if p else "relu", x)
         return dry.written(y)
     scaled = x * (1 / (1 - p))
     if relu:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..memory import empty
-from ..meter import metered
+from ..meter import left_out, metered
 from .function import Function
 
 
@@ -52,6 +52,7 @@ def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """h W + b into a buffer of the pool, without autograd."""
     out = empty(h.shape[0], weight.shape[1], like=h)
     if out.is_meta:
+        left_out("product", h, weight)
         return out
     if bias is None:
         return torch.mm(h.detach(), weight.detach(), out=out)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..memory import empty
+from ..meter import left_out
 from . import dry, native
 from .csr import CSR
 from .function import Function
@@ -61,6 +62,7 @@ def add_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
         )  # fmt: skip
         return x
     if dry.is_dry(x, index, src):
+        left_out("add_rows", src)
         return dry.written(x)
     return x.index_add_(0, index, src)
 
@@ -79,6 +81,7 @@ def scatter_rows_(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
         )  # fmt: skip
         return x
     if dry.is_dry(x, index, src):
+        left_out("add_rows", src)
         return dry.written(x)
     return x.index_add_(0, index, src)
 
@@ -94,6 +97,7 @@ def pack_rows(x: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
         )  # fmt: skip
         return out
     if dry.is_dry(x, index, out):
+        left_out("pack_rows", x[: index.numel()])
         return dry.blank(index.numel(), *x.shape[1:], dtype=x.dtype) if out is None else dry.written(out)
     return torch.index_select(x, 0, index) if out is None else torch.index_select(x, 0, index, out=out)
 

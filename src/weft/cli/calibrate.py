@@ -1,0 +1,113 @@
+"""weft calibrate: measure this machine once, for plans."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .options import Parser, number, whole_number
+
+if TYPE_CHECKING:
+    from ..comm import Communicator
+    from ..planner import Link, Profile
+
+_EXAMPLES = """  weft calibrate                        this machine, half a minute at most
+  weft calibrate --ranks 4 --seconds 30
+  mpirun -n 8 weft calibrate            the ranks that are there, of one host or of several
+  weft calibrate --out fast.json        to be edited, and given to weft plan --profile fast.json"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        "calibrate", "[OPTIONS]",
+        "Measure what plans need to know of this machine: kernels by width and degree, memory, messages "
+        "within a host and between hosts, ranks beside each other. The result is kept for this host, a newer "
+        "one takes its place.", _EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument("--ranks", metavar="N", help="ranks to start (all cores, 8 at most; 2 at least)")
+    parser.add_argument("--seconds", metavar="X", default="20", help="time to measure in (20)")
+    parser.add_argument(
+        "--engine", metavar="TEXT", help="how ranks talk: mpi, torch or threads (what is here)"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the profile here, not into the user's cache folder"
+    )
+    parser.add_argument("--json", action="store_true", help="print the profile as one JSON object")
+    parsed = parser.parse(arguments)
+    from ..comm import connect, in_job, run_ranks
+    from ..comm.launch import cores, find_mpirun
+    from ..errors import UserError
+    from ..planner.calibrate import calibrate
+    from ..planner.profile import parse_profile
+
+    seconds = number(parsed.seconds, "--seconds")
+    if in_job():
+        if parsed.ranks or parsed.engine:
+            raise UserError(
+                "these ranks were started by somebody else already. Leave out --ranks and --engine."
+            )
+        comm = connect()
+        profile = calibrate(comm, seconds)
+        if comm.rank == 0:
+            _keep(profile, parsed.out, parsed.json)
+        comm.barrier()
+        return 0
+    ranks = whole_number(parsed.ranks, "--ranks") if parsed.ranks else max(2, min(8, cores()))
+    engine = parsed.engine or ("mpi" if find_mpirun() and importlib.util.find_spec("mpi4py") else "torch")
+    found = run_ranks("weft.cli.calibrate:measured", ranks, engine, seconds, stall_seconds=seconds + 300)[0]
+    _keep(parse_profile(found), parsed.out, parsed.json)
+    return 0
+
+
+def measured(comm: Communicator, seconds: float) -> dict[str, object]:
+    """What a started rank does."""
+    from ..planner.calibrate import calibrate
+
+    return calibrate(comm, seconds).as_dict()
+
+
+def _keep(profile: Profile, out: str | None, as_json: bool) -> None:
+    from ..planner.profile import path_of, write_profile
+
+    path = write_profile(profile, Path(out) if out else path_of())
+    if as_json:
+        print(json.dumps(profile.as_dict()))
+        return
+    for line in describe(profile):
+        print(line)
+    print(f"kept      {path}")
+
+
+def describe(profile: Profile) -> list[str]:
+    """Lines for people."""
+    from ..planner.plan import spell_bytes, spell_seconds
+
+    def link(name: str, found: Link) -> str:
+        big = 1 << 24
+        rate = big / found.seconds.at(big) / 1e9
+        return (
+            f"{name:<9} {spell_seconds(found.seconds.at(64))} a small message, {rate:.2f} GB/s a large one, "
+            f"{100 * found.overlap:.0f} % beside work"
+        )
+
+    spmm, dense = profile.kernels["spmm"], profile.kernels["dense"]
+    rate = {width: 1 / spmm.at(width=width, degree=16, bytes=1 << 25) / 1e6 for width in (16, 128)}
+    lines = [
+        f"profile   {profile.host}: {profile.cores} cores, {profile.isa}, "
+        f"{spell_bytes(profile.memory_bytes)}, {profile.date}",
+        link("inside", profile.inside),
+    ]
+    if profile.between is not None:
+        lines.append(link("between", profile.between))
+    slow = profile.slowdown
+    lines += [
+        f"spmm      {rate[16]:,.0f} million arcs a second of width 16, {rate[128]:,.0f} of 128 (1 thread)",
+        f"dense     {2e-9 / dense.at(inputs=128, outputs=128):.1f} GFLOP/s (1 thread); memory "
+        f"{profile.bandwidth / 1e9:.1f} GB/s; an operation {spell_seconds(profile.call_seconds)} at least",
+        f"together  {slow.x[-1]:.0f} ranks of a host are {slow.y[-1]:.2f} times slower each; "
+        f"{profile.speedup.x[-1]:.0f} threads {profile.speedup.y[-1]:.2f} times faster",
+    ]
+    return lines

@@ -1,0 +1,374 @@
+"""Measure a machine: kernels on one rank alone, then on all at once, then messages within and between hosts.
+
+Every rank calls `calibrate`; while one measures, the others sleep. All stays within a budget of seconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import itertools
+import socket
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..comm import Communicator
+from ..errors import UserError
+from ..graph import Graph
+from ..graph.generators import karate, kronecker
+from ..graph.guard import machine_bytes
+from ..kernels import CSR, Stream, native, relu_dropout_, sample_rows
+from ..kernels.spmm import multiply
+from ..meter import Meter
+from ..nn import ModelConfig, Noise, build
+from ..parallel import Grid, Operator
+from ..partition import partition_graph
+from ..train import RunConfig, Trainer
+from .cost import Machine, table_of
+from .cuts import Shape, cut
+from .default import default_profile
+from .foretell import foretell_rank
+from .plan import make_work
+from .profile import Curve, Link, Profile, Table, tabulate
+from .record import Kernel
+
+SECONDS = 20.0
+_MOST_SECONDS = 600.0
+_WIDTHS, _DEGREES, _BYTES = (8, 32, 128), (4, 16, 64), (1 << 19, 1 << 25)
+_WALKED = ((16, 128), (8, 32), (1 << 19, 1 << 24))
+_SIDES = (8, 32, 128, 512)
+_FANOUTS = (5, 25)
+_ARCS, _NUMBERS = 200_000, 2_000_000
+_MESSAGES = tuple(4**k for k in range(3, 13))
+_BATCHES = 5
+"""Of messages: the quickest counts."""
+_SHARES = {"kernels": 0.55, "other": 0.2, "messages": 0.25}
+"""Of the budget."""
+
+
+def calibrate(comm: Communicator, seconds: float = SECONDS) -> Profile:
+    """The profile of the host of rank 0; every rank calls it, and every rank gets it."""
+    if not 0.5 <= seconds <= _MOST_SECONDS:
+        raise UserError(f"--seconds {seconds:g} is no time to measure in. Use 5 to {_MOST_SECONDS:g}.")
+    hosts = _hosts(comm)
+    alone: dict[str, Any] = {}
+    if comm.rank == 0:
+        alone = _alone(seconds)
+    _sleep_until(comm)
+    together = _together(comm, hosts)
+    messages = seconds * _SHARES["messages"] / 2
+    inside = _pair(comm, hosts, same=True, seconds=messages)
+    between = _pair(comm, hosts, same=False, seconds=messages)
+    made = {**alone, "slowdown": together, "inside": inside, "between": between} if comm.rank == 0 else {}
+    return _unpack(comm.all_gather_json(made)[0])
+
+
+def _hosts(comm: Communicator) -> list[str]:
+    return comm.all_gather_json(socket.gethostname())
+
+
+def _unpack(made: dict[str, Any]) -> Profile:
+    def link(found: Any) -> Link:
+        return Link(Curve(tuple(found[0]), tuple(found[1])), found[2])
+
+    kernels = {
+        name: Table(tuple(names), tuple(map(tuple, points)), tuple(values))
+        for name, (names, points, values) in made["kernels"].items()
+    }
+    # On one rank nobody is there to be asked: the default's figures.
+    inside = link(made["inside"]) if made["inside"] else default_profile().inside
+    return Profile(
+        made["host"], made["cores"], made["isa"], made["date"], __version__, made["memory"], made["idle"],
+        made["bandwidth"], made["call"], inside, link(made["between"]) if made["between"] else None, kernels,
+        Curve(*map(tuple, made["speedup"])), Curve(*map(tuple, made["slowdown"])), made["partition"],
+    )  # fmt: skip
+
+
+# One rank alone.
+
+
+def _alone(seconds: float) -> dict[str, Any]:
+    from ..comm.launch import cores
+    from ..train.result import peak_rss_bytes
+
+    given = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        # First: what is resident then is what a rank needs that trains next to nothing.
+        call = _call(seconds * _SHARES["other"] / 6)
+        idle = peak_rss_bytes()
+        points = len(_WIDTHS) * len(_DEGREES) * len(_BYTES) + 4 * 8 + len(_SIDES) ** 2
+        each = seconds * _SHARES["kernels"] / points
+        tables = _kernels(each)
+        rest = seconds * _SHARES["other"] / 6
+        bandwidth = _bandwidth(rest)
+        partition = _partition()
+        speedup = _speedup(rest, cores())
+    finally:
+        torch.set_num_threads(given)
+    return {
+        "host": socket.gethostname(), "cores": cores(),
+        "isa": native.extension.isa() if native.extension else "torch", "idle": idle,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "memory": machine_bytes(),
+        "bandwidth": bandwidth, "call": call, "partition": partition, "speedup": speedup,
+        "kernels": {name: (t.names, t.points, t.values) for name, t in tables.items()},
+    }  # fmt: skip
+
+
+def _kernels(each: float) -> dict[str, Table]:
+    axes = ("width", "degree", "bytes")
+    tables = {"spmm": tabulate(axes, (_WIDTHS, _DEGREES, _BYTES), lambda w, d, size: _spmm(w, d, size, each))}
+    for model, front, back in (("gat", "attend", "attend_back"), ("gatv2", "channel", "channel_back")):
+        # Both walks of a point are measured together, in the order of the table.
+        found = [_walks(model, *at, 2 * each) for at in itertools.product(*_WALKED)]
+        for name in (front, back):
+            values = iter(found)
+            tables[name] = tabulate(axes, _WALKED, lambda *at, v=values, name=name: next(v)[name])
+    sides = ("inputs", "outputs"), (_SIDES, _SIDES)
+    tables["dense"] = tabulate(*sides, lambda a, b: _dense(int(a), int(b), False, each / 2))
+    tables["outer"] = tabulate(*sides, lambda a, b: _dense(int(a), int(b), True, each / 2))
+    tables["dropout"] = tabulate(("width",), ((8, 64),), lambda width: _dropout(int(width), each))
+    tables["sample"] = tabulate(("fanout",), (_FANOUTS,), lambda fanout: _sample(int(fanout), each))
+    return tables
+
+
+def _quickest(call: Callable[[], object], seconds: float) -> float:
+    """The shortest of calls that fit into so many seconds, two at least: others disturb, nobody helps."""
+    call()
+    end, best, done = time.perf_counter() + seconds, float("inf"), 0
+    while done < 2 or (time.perf_counter() < end and done < 1000):
+        start = time.perf_counter()
+        call()
+        best, done = min(best, time.perf_counter() - start), done + 1
+    return best
+
+
+def _matrix(width: float, degree: float, size: float) -> CSR:
+    """Random entries: rows of a degree over so many columns that x takes `size` bytes.
+
+    Columns are drawn as u² of an even u, scattered: some are read often, as in most graphs.
+    """
+    columns = max(64, int(size / 4 / width))
+    rows = max(16, min(columns, int(_ARCS / degree)))
+    drawn = torch.Generator().manual_seed(1)
+    often = (torch.rand(rows * int(degree), generator=drawn).square() * columns).long().clamp(max=columns - 1)
+    indices = torch.randperm(columns, generator=drawn)[often].int()
+    return CSR(torch.arange(0, rows + 1) * int(degree), indices, None, (rows, columns))
+
+
+def _spmm(width: float, degree: float, size: float, seconds: float) -> float:
+    a = _matrix(width, degree, size)
+    x = torch.ones(a.shape[1], int(width))
+    return _quickest(lambda: multiply(a, x, None), seconds) / a.arcs
+
+
+class _Walks(Meter):
+    """Seconds an arc by table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, list[float]] = {}
+        self._step: Kernel | None = None
+
+    def begin(self, kind: str, name: str, operands: Sequence[Any]) -> None:
+        matrix = next((x for x in operands if isinstance(x, CSR)), None)
+        self._step = None if matrix is None else Kernel(kind, name, *matrix.shape, matrix.arcs, 0)
+
+    def add(self, kind: str, start: float, seconds: float) -> None:
+        if self._step is not None:
+            self.found.setdefault(table_of(self._step), []).append(seconds / max(1, self._step.arcs))
+
+
+def _walks(model: str, width: float, degree: float, size: float, seconds: float) -> dict[str, float]:
+    """Seconds an arc of the kernels of an attention layer, forward and back."""
+    a = _matrix(width, degree, size)
+    n = min(a.shape)
+    square = CSR(a.indptr[: n + 1], a.indices[: int(a.indptr[n])] % n, None, (n, n))
+    layer = build(ModelConfig(model, layers=1), int(width), int(width), seed=0)
+    A = Operator.local(square)
+    x = torch.ones(n, int(width), requires_grad=True)
+
+    def step() -> _Walks:
+        walks = _Walks()
+        with walks:
+            layer(A, x, Noise(0, 0)).sum().backward()
+        return walks
+
+    step()
+    end, best = time.perf_counter() + seconds, dict[str, float]()
+    while not best or time.perf_counter() < end:
+        for name, each in step().found.items():
+            best[name] = min(best.get(name, float("inf")), sum(each))
+    if model == "gat":
+        return {"attend": best["attend"], "attend_back": best.get("attend_back", 2 * best["attend"])}
+    front = best.get("channel", best["attend"])
+    return {"channel": front, "channel_back": best.get("channel_back", 2 * front)}
+
+
+def _dense(inputs: int, outputs: int, across: bool, seconds: float) -> float:
+    """Seconds a multiply-add of h W, or across of hᵀ dy, whose inner dim is long.
+
+    h and dy are larger than caches, as those of a graph are.
+    """
+    rows = max(256, _NUMBERS // (inputs + outputs))
+    h, w, dy = torch.ones(rows, inputs), torch.ones(inputs, outputs), torch.ones(rows, outputs)
+    call = (lambda: torch.mm(h.t(), dy, out=w)) if across else (lambda: torch.mm(h, w, out=dy))
+    return _quickest(call, seconds) / (rows * inputs * outputs)
+
+
+def _dropout(width: int, seconds: float) -> float:
+    x, stream = torch.ones(1 << 17 >> width.bit_length(), width), Stream(0, 0, 0)
+    return _quickest(lambda: relu_dropout_(x, 0.5, stream), seconds) / x.numel()
+
+
+def _sample(fanout: int, seconds: float) -> float:
+    graph = _graph()
+    seeds = torch.arange(0, graph.num_nodes, 3, dtype=graph.indices.dtype)
+
+    def draw() -> int:
+        return int(sample_rows(graph.indptr, graph.indices, seeds, seeds, fanout, 7).neighbours.numel())
+
+    return _quickest(draw, seconds) / max(1, draw())
+
+
+def _graph() -> Graph:
+    return kronecker(scale=11, degree=16)
+
+
+def _bandwidth(seconds: float) -> float:
+    x = torch.ones(1 << 23)
+    y = torch.empty_like(x)
+    return 2 * x.nbytes / _quickest(lambda: torch.mul(x, 2.0, out=y), seconds)
+
+
+def _call(seconds: float) -> float:
+    """What an operation costs however small it is: a step on 34 vertices, divided by its operations."""
+    config, graph = RunConfig(), karate()
+    config.model.hidden = 4
+    trainer = Trainer(graph, config)
+    trainer.step(1)
+    trainer.predict()
+    taken = _quickest(lambda: trainer.step(2), seconds)
+    shape = Shape.of(graph)
+    work = make_work(config, shape)
+    found = cut(shape, Grid(1), "block", work.model.adjacency)
+    return taken / foretell_rank(work, found, "dense", 0, Machine(default_profile(), 1)).operations
+
+
+def _partition() -> dict[str, float]:
+    """Seconds an arc; those that are not installed are left out."""
+    graph, found = _graph(), {}
+    for method, package in (("metis", "pymetis"), ("hypergraph", "mtkahypar")):
+        if importlib.util.find_spec(package) is not None:
+            partition_graph(karate(), 4, method)  # its library is loaded before the clock runs
+            start = time.perf_counter()
+            partition_graph(graph, 4, method)
+            found[method] = (time.perf_counter() - start) / graph.num_arcs
+    return found
+
+
+def _speedup(seconds: float, cores: int) -> tuple[list[float], list[float]]:
+    """(threads, how much faster)."""
+    a = _matrix(64, 16, 1 << 24)
+    x = torch.ones(a.shape[1], 64)
+    counts = [c for c in (1, 2, 4, 8, 16, 32, 64, 128) if c < cores] + [cores]
+    taken = []
+    for count in counts:
+        torch.set_num_threads(count)
+        taken.append(_quickest(lambda: multiply(a, x, None), seconds / len(counts)))
+    torch.set_num_threads(1)
+    return [float(c) for c in counts], [taken[0] / t for t in taken]
+
+
+# All ranks.
+
+
+def _sleep_until(comm: Communicator) -> None:
+    """Until rank 0 is here: asking now and then leaves it the cores."""
+    request = comm.ibroadcast(torch.zeros(1, device="cpu"), 0, phase="plan")
+    while not request.test():
+        time.sleep(0.01)
+
+
+def _together(comm: Communicator, hosts: list[str]) -> tuple[list[float], list[float]]:
+    """(ranks of a host, how much slower each is) while all of them multiply."""
+    a = _matrix(64, 16, 1 << 24)
+    x = torch.ones(a.shape[1], 64)
+    given = torch.get_num_threads()
+    torch.set_num_threads(1)
+    once = _quickest(lambda: multiply(a, x, None), 0.1) if comm.rank == 0 else 0.0
+    _sleep_until(comm)
+    comm.barrier()
+    # As many for everybody: who ends early leaves the others too much room.
+    repeats = int(comm.all_gather_json(max(3, round(0.2 / once)) if once else 0)[0])
+    multiply(a, x, None)
+    taken = statistics.median(_timed(lambda: multiply(a, x, None), 1) for _ in range(repeats))
+    torch.set_num_threads(given)
+    own = [t for t, host in zip(comm.all_gather_json(taken), hosts, strict=True) if host == hosts[0]]
+    if comm.size == 1 or len(own) == 1:
+        return [1.0], [1.0]
+    factor = max(1.0, max(own) / (once or taken)) if comm.rank == 0 else 1.0
+    return [1.0, float(len(own))], [1.0, factor]
+
+
+def _pair(comm: Communicator, hosts: list[str], same: bool, seconds: float) -> Any:
+    """[bytes, seconds, overlap] of messages between rank 0 and another of its host, or of another host."""
+    other = next((r for r in range(1, comm.size) if (hosts[r] == hosts[0]) == same), None)
+    if other is None:
+        return None
+    pair = comm.split(0 if comm.rank in (0, other) else None, comm.rank, "pair")
+    found = None if pair is None else _messages(pair, seconds)
+    return comm.all_gather_json(found)[0]
+
+
+def _messages(pair: Communicator, seconds: float) -> list[Any]:
+    peer = 1 - pair.rank
+    taken: list[float] = []
+    each = seconds / (len(_MESSAGES) + 1)
+    sizes: list[float] = []
+    for size in _MESSAGES:
+        give, take = torch.ones(size // 4), torch.empty(size // 4)
+        swap = lambda: pair.iswap([give], peer, [take], peer).wait()  # noqa: B023, E731
+        once = _agree(pair, _timed(swap, 2))
+        if taken and once > 4 * each:  # a slow link: the last two points say how it goes on
+            break
+        repeats = max(1, min(200, int(each / max(once, 1e-7) / _BATCHES)))
+        taken.append(_agree(pair, min(_timed(swap, repeats) for _ in range(_BATCHES))))
+        sizes.append(float(size))
+    return [sizes, taken, _overlap(pair, int(sizes[-1]), taken[-1])]
+
+
+def _timed(call: Callable[[], object], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def _agree(pair: Communicator, seconds: float) -> float:
+    """The slower of two, known to both."""
+    return float(pair.all_reduce(torch.tensor([seconds], dtype=torch.float64, device="cpu"), "max"))
+
+
+def _overlap(pair: Communicator, size: int, alone: float) -> float:
+    """The share of a message that is over when a computation as long as it is over."""
+    peer, give, take = 1 - pair.rank, torch.ones(size // 4), torch.empty(size // 4)
+    work = torch.ones(1 << 12)
+
+    def compute() -> None:
+        end = time.perf_counter() + alone
+        while time.perf_counter() < end:
+            work.mul_(1.0)
+
+    def both() -> None:
+        request = pair.iswap([give], peer, [take], peer)
+        compute()
+        request.wait()
+
+    beside = min(_agree(pair, _timed(both, 1)) for _ in range(_BATCHES))
+    return min(1.0, max(0.0, (2 * alone - beside) / alone))

@@ -1,0 +1,242 @@
+"""What a partition means on a grid: who reads how many rows of whom, and how many arcs each block has.
+
+counted        from the graph and a partition, exactly
+from degrees   expected, of a random partition: a row of out-degree d is read by a slab that owns the share p
+               of all vertices with probability 1 − (1 − p)^d
+sampled        what metis or a hypergraph saves over random, measured on a part of the graph, times that
+from numbers   vertices and arcs alone: degrees as if arcs were thrown (Poisson)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from ..errors import UserError
+from ..graph import Graph, Store
+from ..parallel import Blocks, Grid
+from ..parallel.foretell import Line, dense_lines
+from ..partition import PartitionOptions, partition_for_grid
+from ..partition.arcs import rows_and_columns
+from ..partition.grids import crossings
+
+COUNTED_ARCS = 20_000_000
+"""Up to this many arcs a graph is cut and counted; above, degrees speak for it."""
+SAMPLED_ARCS = 1_000_000
+"""Arcs of the part that is cut in place of a graph that is too large."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Vertices on a grid.
+
+    read   [row, row, inner]    rows of part (j, k) that slab i reads
+    wrote  [inner, row, inner]  rows of part (i, k) that inner slab k' writes
+    arcs   [row, row, inner]    entries of A_j of rank (i, k)
+    """
+
+    blocks: Blocks
+    read: np.ndarray
+    wrote: np.ndarray
+    arcs: np.ndarray
+    how: str
+
+    def lines(self, rank: int, exchange: str) -> tuple[Line, Line]:
+        """(row, inner) of a rank."""
+        if exchange == "dense":
+            return dense_lines(self.blocks, rank)
+        grid = self.blocks.grid
+        i, k, _ = grid.place(rank)
+        others, beside = [j for j in range(grid.row) if j != i], [p for p in range(grid.inner) if p != k]
+
+        def rows(table: np.ndarray, *places: tuple[int, int, int]) -> list[int]:
+            return [int(table[at]) for at in places]
+
+        return (
+            Line(
+                rows(self.read, *((i, j, k) for j in others)), rows(self.read, *((j, i, k) for j in others))
+            ),
+            Line(
+                rows(self.wrote, *((k, i, p) for p in beside)), rows(self.wrote, *((p, i, k) for p in beside))
+            ),
+        )
+
+    def arcs_of(self, rank: int) -> list[int]:
+        i, k, _ = self.blocks.grid.place(rank)
+        return [int(n) for n in self.arcs[i, :, k]]
+
+    def outliers(self, exchange: str) -> list[int]:
+        """The ranks that may be the slowest or the fullest: most arcs, most rows read, most rows owned."""
+        grid = self.blocks.grid
+        ranks = [grid.rank(i, k, 0) for i in range(grid.row) for k in range(grid.inner)]
+
+        def moved(rank: int) -> int:
+            return sum(sum(line.need) + sum(line.give) for line in self.lines(rank, exchange))
+
+        found = [
+            max(ranks, key=lambda rank: sum(self.arcs_of(rank))), max(ranks, key=moved),
+            max(ranks, key=lambda rank: self.blocks.sizes[rank]),
+        ]  # fmt: skip
+        return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A graph as far as plans look at it."""
+
+    vertices: int
+    arcs: int
+    features: int
+    classes: int
+    source: Graph | Store | None = None
+    """None: by numbers alone."""
+    name: str = ""
+
+    @classmethod
+    def of(cls, source: Graph | Store) -> Shape:
+        return cls(
+            source.num_nodes, source.num_arcs, source.num_features, source.num_classes, source, source.name
+        )
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The arcs, where they are few enough to be counted."""
+        from ..parallel.assign import bare
+
+        if self.source is None or self.arcs > COUNTED_ARCS:
+            return None
+        return bare(self.source)
+
+    @cached_property
+    def degrees(self) -> tuple[np.ndarray, np.ndarray]:
+        """(degrees of rows, degrees of columns), of all vertices or a sample of them; [1] each by numbers."""
+        if self.graph is not None:
+            return (
+                self.graph.indptr.diff().numpy(),
+                np.bincount(self.graph.indices.numpy(), minlength=self.vertices),
+            )
+        if isinstance(self.source, Store):
+            rows = self.source.rows(0, self.vertices, only=("indptr",)).indptr.diff().numpy()
+        elif self.source is not None:
+            rows = self.source.indptr.diff().numpy()
+        else:
+            rows = np.array([self.arcs / max(1, self.vertices)])
+            return rows, rows
+        return rows, rows  # arcs are too many to count columns: as in a symmetric graph
+
+    @cached_property
+    def sample(self) -> Graph | None:
+        """Some vertices in their order with the arcs among them: what is cut in place of the whole."""
+        if self.source is None:
+            return None
+        share = min(1.0, SAMPLED_ARCS / max(1, self.arcs))
+        count = max(1, int(self.vertices * share))
+        rows = self.source.rows(0, count, only=("indices",)) if isinstance(self.source, Store) else None
+        indptr = self.source.indptr[: count + 1] if rows is None else rows.indptr  # type: ignore[union-attr]
+        indices = (
+            self.source.indices[: int(indptr[-1])] if rows is None else rows.indices  # type: ignore[union-attr]
+        )
+        here = indices < count
+        kept = torch.repeat_interleave(torch.arange(count, device="cpu"), indptr.diff())[here]
+        return Graph.from_arcs(indices[here].long(), kept, num_nodes=count)
+
+    def loops(self, adjacency: str) -> int:
+        """Arcs that the normalisation adds: a loop a vertex."""
+        return self.vertices if adjacency in ("gcn", "loops") else 0
+
+
+def cut(shape: Shape, grid: Grid, partition: str, adjacency: str, seed: int = 0) -> Cut:
+    """The graph on a grid under a partition, counted where it can be.
+
+    >>> from weft.graph import karate
+    >>> found = cut(Shape.of(karate()), Grid(2), "block", "gcn")
+    >>> found.how, int(found.arcs.sum()), found.lines(0, "sparse")[0].need
+    ('counted', 190, [9])
+    """
+    graph = shape.graph
+    if graph is not None:
+        return _counted(shape, graph, grid, _blocks(shape, graph, grid, partition, seed), adjacency)
+    if partition in ("random", "block", "hash"):
+        how = "from numbers" if shape.source is None else "from degrees"
+        return _expected(shape, grid, adjacency, 1.0, how)
+    sample = shape.sample
+    if sample is None:
+        raise UserError(
+            f"partition {partition} needs the graph's arcs: by numbers alone only random is planned."
+        )
+    saves = _saving(sample, grid, partition, seed)
+    return _expected(shape, grid, adjacency, saves, f"sampled: {sample.num_nodes:,} vertices were cut")
+
+
+def _blocks(shape: Shape, graph: Graph, grid: Grid, partition: str, seed: int) -> Blocks:
+    if partition in ("random", "block"):
+        return Blocks.even(shape.vertices, grid, seed if partition == "random" and grid.size > 1 else None)
+    if partition.endswith(".npy"):
+        from ..parallel.assign import read_parts
+
+        return Blocks.of_parts(read_parts(partition, shape.vertices), grid)
+    options = PartitionOptions(seed=seed)
+    return Blocks.of_parts(partition_for_grid(graph, grid.shape, partition, options), grid)
+
+
+def _counted(shape: Shape, graph: Graph, grid: Grid, blocks: Blocks, adjacency: str) -> Cut:
+    place = (blocks.parts // grid.feature).numpy()
+    r, k = grid.row, grid.inner
+    read, wrote = crossings(graph, place, (r, k))
+    rows, columns = rows_and_columns(graph)
+    at = (place[rows] // k * r + place[columns] // k) * k + place[columns] % k
+    arcs = np.bincount(at, minlength=r * r * k).reshape(r, r, k)
+    if shape.loops(adjacency):  # one for each vertex that has none
+        bare = np.ones(shape.vertices, dtype=bool)
+        bare[rows[rows == columns]] = False
+        np.add.at(arcs, (place[bare] // k, place[bare] // k, place[bare] % k), 1)
+    return Cut(blocks, read, wrote, arcs, "counted")
+
+
+def _expected(shape: Shape, grid: Grid, adjacency: str, saves: float, how: str) -> Cut:
+    """A random partition, as degrees have it; `saves`: times the rows that cross."""
+    n, r, k = shape.vertices, grid.row, grid.inner
+    blocks = Blocks.even(n, grid)  # in order: nobody holds n numbers
+    rows, columns = shape.degrees
+
+    def touched(degrees: np.ndarray, parts: int) -> float:
+        """The share of rows with at least one arc into one of so many even parts."""
+        share = 1 / max(1, parts)
+        if shape.source is None:
+            return float(1 - np.exp(-degrees[0] * share))  # the degrees are Poisson's
+        return float(np.mean(1 - (1 - share) ** degrees))
+
+    def size(i: int, p: int) -> int:
+        begin, end = blocks.union(i, p)
+        return end - begin
+
+    crossing = min(1.0, saves)
+    read, wrote = np.zeros((r, r, k), dtype=np.int64), np.zeros((k, r, k), dtype=np.int64)
+    arcs = np.zeros((r, r, k), dtype=np.int64)
+    reads, writes = touched(columns, r) * crossing, touched(rows, k) * crossing
+    whole = shape.arcs / max(1, r * r * k)
+    for i in range(r):
+        for p in range(k):
+            for j in range(r):
+                if j != i:
+                    read[i, j, p] = round(size(j, p) * reads)
+                arcs[i, j, p] = round(whole)
+            for q in range(k):
+                if q != p:
+                    wrote[q, i, p] = round(size(i, p) * writes)
+            arcs[i, i, p] += size(i, p) if shape.loops(adjacency) else 0
+    return Cut(blocks, read, wrote, arcs, how)
+
+
+def _saving(sample: Graph, grid: Grid, partition: str, seed: int) -> float:
+    """Rows that cross under a partition, as a share of those under a random one."""
+    pair = (grid.row, grid.inner)
+    crossed = []
+    for method in (partition, "random"):
+        blocks = _blocks(Shape.of(sample), sample, grid, method, seed)
+        read, wrote = crossings(sample, (blocks.parts // grid.feature).numpy(), pair)
+        crossed.append(int(read.sum() + wrote.sum()))
+    return crossed[0] / max(1, crossed[1])

@@ -1,0 +1,142 @@
+"""One candidate's epoch: the trainer's own step on tensors without numbers, of ranks that need not exist."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..comm import Dry, Ledger
+from ..kernels import gather_rows
+from ..nn import Model, Noise
+from ..nn.layer import data_of
+from ..parallel import Operator
+from ..parallel.foretell import planned
+from ..parallel.grid import AXES
+from ..parallel.volume import Volume
+from ..train.config import RunConfig
+from ..train.encoders import Passed
+from ..train.gradients import Gradients
+from ..train.metrics import loss_sum
+from ..train.placed import Placed
+from ..train.task import Step as Update
+from ..train.tasks import TASKS
+from .cost import Machine, Seconds, run
+from .cuts import Cut
+from .record import Draw, Kernel, Pass, Product, Recorder
+
+_ADAM = 7
+"""Numbers that an update of Adam reads and writes, a weight."""
+_OPTIMISER = 2
+"""Numbers that it keeps, a weight."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What one rank does in a steady epoch."""
+
+    rank: int
+    seconds: Seconds
+    volume: Volume
+    bytes: int
+    """Memory at its peak, with what a process needs for itself."""
+    operations: int
+    """Kernels, products and passes of an epoch."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is the same for all candidates: the model, the share of vertices that it learns from."""
+
+    config: RunConfig
+    model: Model
+    """Without numbers."""
+    features: int
+    train_share: float
+    arc_data: dict[str, Tensor]
+    """Names and shapes of what entries carry, [0, …]."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, self.config.train.dtype)
+        return found
+
+    @property
+    def holds(self) -> bool:
+        """Whether the first product is kept from one epoch to the next."""
+        return not self.model.input_dropout and self.config.train.task == "node"
+
+
+def foretell_rank(
+    work: Work, cut: Cut, exchange: str, rank: int, machine: Machine, overlap: bool = True
+) -> Rank:
+    """A rank's seconds, words and memory, before it exists."""
+    blocks = cut.blocks
+    grid = blocks.grid
+    model = copy.deepcopy(work.model).train()
+    arcs = cut.arcs_of(rank)
+    recorder = Recorder()
+    with recorder:
+        data = {name: work.arc_data[name] for name in data_of(model.layers) if name in work.arc_data}
+        A, line = planned(blocks, rank, *cut.lines(rank, exchange), arcs, data)
+        world = Dry.alone(rank, grid.size, "world", beside=line)
+        for axis in (A.plan.row, A.plan.inner):
+            axis.overlap = overlap
+            if exchange == "dense":
+                axis.give = None  # whole blocks travel as they lie
+        own = blocks.sizes[rank]
+        x = torch.empty(own, work.features, dtype=work.dtype, device="meta")
+        labels = torch.empty(round(own * work.train_share), dtype=torch.int64, device="meta")
+        books, gradients = Ledger(world), _gradients(model, world, work.config)
+        if work.holds:
+            A.hold(x)
+            with torch.no_grad():
+                model(A, x, Noise(0, 0))
+        else:
+            x.requires_grad_(work.config.train.task == "link")
+        recorder.forget()
+        line.state.notes = recorder
+        with books:
+            _step(model, A, x, labels, gradients, world)
+    recorder.steps.append(optimise(model))
+    lines: dict[str, Sequence[int]] = {axis: grid.peers(rank, axis) for axis in AXES}
+    lines["world"] = range(grid.size)
+    values = 0 if model.adjacency == "none" else 2 * sum(arcs) * work.dtype.itemsize  # of A and of Aᵀ
+    held = held_bytes(machine, recorder, model) + values
+    done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in recorder.steps)
+    return Rank(rank, run(machine, recorder.steps, rank, lines), Volume.of(books), held, done)
+
+
+def _gradients(model: Model, world: Dry, config: RunConfig) -> Gradients:
+    """The trainer's sum of gradients, of weights that every rank has."""
+    return Gradients(
+        model, Placed(world), None, TASKS[config.train.task].make(config), config.train.clip_norm
+    )
+
+
+def optimise(model: Model) -> Pass:
+    """The update: a pass over the weights and what the optimiser keeps of them."""
+    return Pass("optimiser", _ADAM * sum(p.nbytes for p in model.parameters()))
+
+
+def held_bytes(machine: Machine, recorder: Recorder, model: Model) -> int:
+    """What a rank has at its peak: its process, tensors, weights, gradients, the optimiser's numbers."""
+    weights = sum(p.nbytes for p in model.parameters())
+    return machine.profile.idle_bytes + recorder.peak + (2 + _OPTIMISER) * weights
+
+
+def _step(model: Model, A: Operator, x: Tensor, labels: Tensor, gradients: Gradients, world: Dry) -> None:
+    """The trainer's step on the whole graph: forward, loss, back, the sums of gradients and loss."""
+    model.zero_grad(set_to_none=True)
+    h = model(A, x, Noise(0, 1))
+    z = gather_rows(h, labels, distinct=True)
+    del h
+    loss = loss_sum(z, labels)
+    del z
+    loss.backward()
+    step = Update(labels, lambda rows, model: (loss, loss.backward), Noise(0, 1), 1.0, labels)
+    gradients.take(Passed(step, model, loss.detach(), None))
+    world.all_reduce(torch.empty(1, dtype=torch.float64, device="meta"), phase="loss")

@@ -1,0 +1,288 @@
+"""Every way to lay a run on ranks, foretold: seconds, words, memory; and the one to take."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..comm.threads import single
+from ..errors import UserError
+from ..graph import Graph
+from ..nn import Model, build
+from ..parallel import Grid
+from ..parallel.grid import most_even
+from ..partition.methods import pick
+from ..train.config import RunConfig
+from ..train.encoders import blank_model
+from ..train.facts import take_facts
+from .batches import feeds, foretell_feed
+from .cost import Machine
+from .cuts import Cut, Shape, cut
+from .foretell import Rank, Work, foretell_rank
+
+CUT_ARCS = 2_000_000
+"""Up to this many arcs every grid is cut by every partitioner; above, the rows alone."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to lay the work."""
+
+    strategy: str
+    grid: Grid
+    exchange: str
+    partition: str
+    overlap: bool = True
+    asked: str = ""
+    """What `--grid` said, of one that was not made here."""
+
+    @property
+    def sides(self) -> str:
+        """What `--grid` says; empty where the strategy says it."""
+        if self.asked:
+            return self.asked
+        r, k, f = self.grid.shape
+        return {"1.5d": f"{r}x{k}", "2d": f"{r}x{f}", "3d": f"{r}x{k}x{f}"}.get(self.strategy, "")
+
+    def apply(self, config: RunConfig) -> None:
+        """Make it the config's own."""
+        options = config.parallel
+        options.strategy, options.grid, options.replication = self.strategy, self.sides, 0
+        options.exchange, options.partition, options.overlap = self.exchange, self.partition, self.overlap
+
+    def __str__(self) -> str:
+        sides = f" {self.sides}" if self.sides else ""
+        return f"{self.strategy}{sides}, {self.exchange}, {self.partition}"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a candidate would take."""
+
+    candidate: Candidate
+    seconds: float
+    """Of a steady epoch, on the slowest rank."""
+    compute: float
+    messages_seconds: float
+    """Of those, what is computed and what is waited for messages, on that rank."""
+    words: int
+    """That the busiest rank receives in an epoch."""
+    messages: int
+    bytes: int
+    """Of the fullest rank."""
+    partition_seconds: float
+    how: str
+    """Where the sizes come from."""
+    fits: bool
+
+    def total(self, epochs: int) -> float:
+        """Seconds of a run."""
+        return self.partition_seconds + epochs * self.seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        c = self.candidate
+        return {
+            "strategy": c.strategy, "grid": str(c.grid), "exchange": c.exchange, "partition": c.partition,
+            "overlap": c.overlap, "seconds": self.seconds, "compute_seconds": self.compute,
+            "message_seconds": self.messages_seconds, "words": self.words, "messages": self.messages,
+            "bytes": self.bytes, "partition_seconds": self.partition_seconds, "how": self.how,
+            "fits": self.fits,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All candidates, the best first."""
+
+    rows: list[Forecast]
+    epochs: int
+    machine: Machine
+    notes: list[str] = field(default_factory=list)
+    """What was left out, and why."""
+
+    @property
+    def best(self) -> Forecast:
+        """The fastest that fits; where none does, the one that needs least."""
+        fitting = [row for row in self.rows if row.fits]
+        return fitting[0] if fitting else min(self.rows, key=lambda row: row.bytes)
+
+    def pays_back(self, row: Forecast) -> float | None:
+        """Epochs after which a partition has earned its seconds against the best without; None: never."""
+        plain = [other.seconds for other in self.rows if not other.partition_seconds]
+        if not row.partition_seconds:
+            return 0.0
+        gain = min(plain, default=row.seconds) - row.seconds
+        return row.partition_seconds / gain if gain > 0 else None
+
+    def why(self) -> str:
+        """The choice in one line."""
+        best = self.best
+        line = f"{best.candidate}: {spell_seconds(best.seconds)} an epoch, {spell_bytes(best.bytes)} a rank"
+        plain = next((row for row in self.rows if row.candidate.strategy == "1d"), None)
+        if plain is None or plain is best or not best.seconds:
+            others = [row for row in self.rows if row is not best and row.fits]
+            if not others:
+                return line
+            return f"{line}; the next, {others[0].candidate}, {spell_seconds(others[0].seconds)}"
+        reason = f"1d {spell_seconds(plain.seconds)}"
+        if 1.05 * best.words < plain.words:
+            reason += f", which receives {plain.words / max(1, best.words):.1f} times the words"
+        return f"{line}; {reason}"
+
+
+def spell_seconds(seconds: float) -> str:
+    """
+    >>> spell_seconds(0.0123), spell_seconds(3.21), spell_seconds(7200)
+    ('12.3 ms', '3.21 s', '2.0 h')
+    """
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds / 3600:.1f} h"
+
+
+def spell_bytes(count: float) -> str:
+    """
+    >>> spell_bytes(38e9), spell_bytes(5e6)
+    ('38.0 GB', '5 MB')
+    """
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def candidates(ranks: int, partitions: Sequence[str], overlap: bool = True) -> Iterator[Candidate]:
+    """Named points of the grid for so many ranks, dense under the first partition, sparse under each.
+
+    >>> [str(c) for c in candidates(4, ["random"])][:4]
+    ['1d, dense, random', 'halo, sparse, random', '1.5d 2x2, dense, random', '1.5d 2x2, sparse, random']
+    """
+    grids: list[tuple[str, Grid]] = [("1d", Grid(ranks)), ("halo", Grid(ranks))]
+    sides = [d for d in range(2, ranks) if ranks % d == 0]
+    grids += [("1.5d", Grid(ranks // c, c)) for c in sides if c * c <= ranks]
+    grids += [("2d", Grid(ranks // c, 1, c)) for c in sides if c * c <= ranks]
+    cube = most_even(ranks, 3)
+    if min(cube) > 1:
+        grids.append(("3d", Grid(*cube)))
+    if ranks > 1:
+        grids.append(("feature", Grid(1, 1, ranks)))
+    plain = next((p for p in partitions if p in ("random", "block", "hash")), partitions[0])
+    for strategy, grid in grids:
+        exchanges = {"1d": ("dense",), "halo": ("sparse",), "feature": ("dense",)}.get(
+            strategy, ("dense", "sparse")
+        )
+        for exchange in exchanges:
+            for partition in partitions if exchange == "sparse" and ranks > 1 else (plain,):
+                yield Candidate(strategy, grid, exchange, partition, overlap)
+
+
+def partitioners(shape: Shape) -> list[str]:
+    """Those that are here and can cut this graph, or a sample of it."""
+    here = ("metis", "pymetis"), ("hypergraph", "mtkahypar")
+    found = [name for name, package in here if importlib.util.find_spec(package) is not None]
+    return [] if shape.source is None else found[: 2 if shape.arcs <= CUT_ARCS else 1]
+
+
+def make_work(config: RunConfig, shape: Shape) -> Work:
+    """The model and what it learns from, without numbers."""
+    config = copy.deepcopy(config)
+    data: dict[str, torch.Tensor] = {}
+    share = config.data.train_share if config.data.train_share < 1 else 0.5
+    if shape.source is not None:
+        take_facts(config.model, shape.source, single())
+    source = shape.source
+    if isinstance(source, Graph):
+        data = {name: x.new_empty(0, *x.shape[1:]) for name, x in source.arc_data.items()}
+        if source.train_mask is not None:
+            share = float(source.train_mask.double().mean())
+    features = shape.features
+    if config.train.task == "link":
+        features += config.link.embedding_width or (0 if features else config.model.hidden)
+        share = 1.0
+    outputs = config.model.hidden if config.train.task == "link" else shape.classes
+    if not features or not outputs:
+        raise UserError("a plan needs the widths of the model's ends. Give --features and --classes.")
+    made: Model = build(config.model, features, outputs)
+    model = blank_model(made.to(dtype=getattr(torch, config.train.dtype)))
+    return Work(config, model, features, share, data)
+
+
+def plan(
+    shape: Shape,
+    config: RunConfig,
+    machine: Machine,
+    partitions: Sequence[str],
+    keep: Callable[[Candidate], bool] = lambda candidate: True,
+) -> Plan:
+    """Every candidate that `keep` keeps, foretold; the best for the config's number of epochs first."""
+    if machine.ranks > max(1, shape.vertices):
+        raise UserError(
+            f"{machine.ranks} ranks are more than the graph's {shape.vertices} vertices. Use fewer."
+        )
+    work, seed = make_work(config, shape), config.train.seed
+    if config.batch.batch_size:
+        return _plan_batches(shape, work, machine)
+    cuts: dict[tuple[Any, ...], Cut] = {}
+    rows, notes = [], []
+    many = shape.arcs > CUT_ARCS
+    for candidate in filter(keep, candidates(machine.ranks, partitions, config.parallel.overlap)):
+        cheap = candidate.partition in ("random", "block", "hash")
+        if many and not cheap and candidate.strategy != "halo":
+            continue
+        method = candidate.partition
+        if method == "auto":
+            method = "metis" if shape.graph is None else pick(shape.graph, machine.ranks)
+        key = (candidate.grid.shape, method)
+        try:
+            if key not in cuts:
+                cuts[key] = cut(shape, candidate.grid, method, work.model.adjacency, seed)
+            found = cuts[key]
+            ranks = [
+                foretell_rank(work, found, candidate.exchange, rank, machine, candidate.overlap)
+                for rank in found.outliers(candidate.exchange)
+            ]
+        except UserError as error:
+            notes.append(f"{candidate}: {error}")
+            continue
+        rows.append(_forecast(candidate, ranks, found.how, method, shape, machine))
+    if not rows:
+        raise UserError(
+            notes[0] if notes else "no candidate is left. Leave out --exchange, or use more ranks."
+        )
+    if many and any(p not in ("random", "block", "hash") for p in partitions):
+        notes.append(f"partitioners on halo alone: the graph has more than {CUT_ARCS:,} arcs")
+    rows.sort(key=lambda row: row.total(config.train.epochs))
+    return Plan(rows, config.train.epochs, machine, notes)
+
+
+def _plan_batches(shape: Shape, work: Work, machine: Machine) -> Plan:
+    """Both feeds on the rows; partitions and grids do not change what a batch reads."""
+    names, notes = feeds(work, work.config.batch.feed)
+    if not names:
+        raise UserError(f"{notes[0]}. Use --feed pull.")
+    how = "from numbers" if shape.source is None else "from degrees"
+    rows = [
+        _forecast(
+            Candidate("batches", Grid(machine.ranks), feed, "random"),
+            [foretell_feed(work, shape, feed, machine)], how, "random", shape, machine,
+        )
+        for feed in names
+    ]  # fmt: skip
+    rows.sort(key=lambda row: row.seconds)
+    return Plan(rows, work.config.train.epochs, machine, notes)
+
+
+def _forecast(
+    candidate: Candidate, ranks: Sequence[Rank], how: str, method: str, shape: Shape, machine: Machine
+) -> Forecast:
+    slowest = max(ranks, key=lambda rank: rank.seconds.total)
+    busiest = max(ranks, key=lambda rank: sum(rank.volume.words.values()))
+    memory = max(rank.bytes for rank in ranks)
+    rate = machine.profile.partition.get(method, 0.0) if machine.ranks > 1 else 0.0
+    return Forecast(
+        candidate, slowest.seconds.total, slowest.seconds.compute, slowest.seconds.messages,
+        sum(busiest.volume.words.values()), sum(busiest.volume.messages.values()), memory,
+        rate * shape.arcs, how, memory <= machine.rank_bytes,
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""A calibration gives a whole profile, on virtual ranks; nothing here looks at its seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.cli import main
+from weft.comm import run_ranks
+from weft.comm.launch import cores
+from weft.errors import UserError
+from weft.planner import calibrate as room
+from weft.planner.calibrate import calibrate
+from weft.planner.profile import own_profile, read_profile
+
+
+@pytest.fixture(autouse=True)
+def few_points(monkeypatch):
+    monkeypatch.setattr(room, "_WIDTHS", (8, 16))
+    monkeypatch.setattr(room, "_DEGREES", (4,))
+    monkeypatch.setattr(room, "_BYTES", (1 << 12,))
+    monkeypatch.setattr(room, "_WALKED", ((16,), (8,), (1 << 12,)))
+    monkeypatch.setattr(room, "_SIDES", (8, 32))
+    monkeypatch.setattr(room, "_ARCS", 500)
+    monkeypatch.setattr(room, "_NUMBERS", 500)
+    monkeypatch.setattr(room, "_MESSAGES", (64, 4096))
+    monkeypatch.setattr(room, "_partition", lambda: {"metis": 1e-6})
+
+
+def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):
+    assert run_ranks(lambda comm: calibrate(comm, 0.5).between, 2, "threads") == [None, None]
+    monkeypatch.setattr(room, "_hosts", lambda comm: ["a", "a", "b"])
+    found = run_ranks(lambda comm: calibrate(comm, 0.5), 3, "threads")
+    assert found[0] == found[1] == found[2]
+    assert found[0].between is not None
+    assert found[0].inside.seconds.x[0] == 64
+    assert found[0].slowdown.x == (1.0, 2.0)
+    assert found[0].cores == cores()
+
+
+def test_the_command_keeps_a_profile_that_can_be_read_and_the_doctor_shows_it(capsys, monkeypatch):
+    assert main(["calibrate", "--engine", "threads", "--ranks", "1", "--seconds", "0.5"]) == 0
+    found = own_profile()
+    assert found is not None
+    assert found.doubts() == ""
+    shown = capsys.readouterr().out
+    assert shown.startswith("profile   ")
+    assert "kept      " in shown
+    monkeypatch.setattr("weft.cli.doctor.diagnose", lambda: {"engines": {"mpi": {"works": True, "cases": 1}}})
+    assert main(["doctor", "--json"]) == 0
+    assert f"{found.date}, 0 days old" in json.loads(capsys.readouterr().out)["profile"]
+
+
+def test_out_names_another_place_and_json_prints_it(capsys):
+    words = [
+        "calibrate",
+        "--engine",
+        "threads",
+        "--ranks",
+        "1",
+        "--seconds",
+        "0.5",
+        "--out",
+        "p.json",
+        "--json",
+    ]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out) == read_profile(Path("p.json")).as_dict()
+    assert own_profile() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--seconds", "0"], "--seconds 0 is no time"), (["--seconds", "x"], "--seconds must be a number"),
+     (["--ranks", "0"], "--ranks must be at least 1"), (["--engine", "pigeon"], "unknown engine 'pigeon'")],
+)  # fmt: skip
+def test_mistakes_are_one_line(words, message, capsys):
+    assert main(["calibrate", "--engine", "threads", "--ranks", "1", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_time_is_refused():
+    with pytest.raises(UserError, match="is no time"):
+        run_ranks(lambda comm: calibrate(comm, 1e9), 1, "threads")

@@ -1,0 +1,130 @@
+"""`--strategy auto`: what is taken, kept, refused; and what is said when a forecast was off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.cli import main
+from weft.errors import UserError
+from weft.graph import load, write_store
+from weft.planner.choose import check_memory, choose, off_by, this_profile
+from weft.planner.cost import Machine
+from weft.planner.cuts import Shape
+from weft.planner.default import default_profile
+from weft.planner.plan import plan
+from weft.planner.profile import path_of, write_profile
+
+from .test_foretell import directed, settings
+
+
+def test_the_choice_is_the_plan_s_best_and_the_same_again():
+    graph = directed()
+    configs = [settings("gcn", strategy="auto") for _ in range(2)]
+    choices = [choose(config, graph, 4) for config in configs]
+    assert choices[0] == choices[1]
+    options = configs[0].parallel
+    assert options.strategy != "auto"
+    machine = Machine(default_profile(), 4, threads=1)
+    best = plan(Shape.of(graph), settings("gcn"), machine, ["random"]).best
+    assert (options.strategy, options.exchange) == (best.candidate.strategy, best.candidate.exchange)
+    assert choices[0].seconds == pytest.approx(best.seconds)
+    assert choices[0].lines[0].startswith(f"strategy  {best.candidate}")
+    assert "no machine profile" in choices[0].lines[1]
+
+
+def test_an_exchange_that_was_asked_for_stays_and_a_grid_is_refused():
+    config = settings("gcn", strategy="auto", exchange="sparse")
+    choose(config, directed(), 4)
+    assert config.parallel.exchange == "sparse"
+    with pytest.raises(UserError, match=r"chooses the grid itself\. Leave out --grid"):
+        choose(settings("gcn", strategy="auto", grid="2x2"), directed(), 4)
+    with pytest.raises(UserError, match="Leave out --move-adjacency"):
+        choose(settings("gcn", strategy="auto", move_adjacency=True), directed(), 4)
+
+
+def test_one_rank_and_batches_and_inference_need_no_plan():
+    config = settings("gcn", strategy="auto")
+    assert choose(config, directed(), 1).lines == []
+    assert config.parallel.strategy == "1d"
+    config = settings("gcn", strategy="auto")
+    config.batch.batch_size = 10
+    assert choose(config, directed(), 3).lines == ["strategy  1d: batches read rows by their feed"]
+    config = settings("gcn", strategy="auto", exchange="sparse")
+    assert choose(config, directed(), 3, trains=False).lines == ["strategy  halo: one pass over the graph"]
+
+
+def test_what_fits_nowhere_is_refused_with_the_number_and_the_remedy():
+    shape = Shape(50_000_000, 10**9, 128, 40)
+    found = plan(shape, settings("gcn"), Machine(default_profile(), 4, memory_bytes=24 << 30), ["random"])
+    with pytest.raises(UserError) as error:
+        check_memory(found)
+    text = str(error.value)
+    assert f"needs {found.best.bytes / 1e9:.1f} GB a rank, 6.4 GB are here" in text
+    hosts = -(-found.best.bytes * 4 // (24 << 30))
+    assert f"about {hosts} hosts as this" in text
+    assert hosts > 1
+    roomy = plan(
+        shape, settings("gcn"), Machine(default_profile(), 4, hosts=4, memory_bytes=1 << 40), ["random"]
+    )
+    check_memory(roomy)
+
+
+def test_a_profile_of_another_machine_is_used_and_doubted():
+    write_profile(default_profile(), path_of())
+    profile, doubts = this_profile()
+    assert profile == default_profile()
+    assert "of host default" in doubts
+    path_of().write_text("{}")
+    with pytest.raises(UserError, match="is no profile: weft_profile is missing"):
+        this_profile()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "off"), [([1, 1.2], False), ([1, 1.3], True), ([1, 0.7], True), ([5], False)]
+)
+def test_a_quarter_off_is_said_the_first_epoch_left_out(seconds, off):
+    assert bool(off_by(1.0, seconds)) == off
+    assert off_by(0.0, seconds) == ""
+
+
+TRAIN = ["train", "g.weft", "--ranks", "3", "--engine", "threads", "--hidden", "5", "--dtype", "float64"]
+
+
+def test_train_says_what_it_chose_keeps_it_and_gives_the_serial_losses(capsys):
+    write_store(load("sbm:nodes=90,classes=3,features=4"), "g.weft")
+    assert main([*TRAIN, "--strategy", "auto", "--epochs", "8", "--out", "run", "--json"]) == 0
+    shown = capsys.readouterr()
+    summary = json.loads(shown.out)
+    assert shown.err.startswith(f"strategy  {summary['strategy']}")
+    assert summary["planned_epoch_seconds"] > 0
+    config = Path("run/config.toml").read_text()
+    assert f'strategy = "{summary["strategy"]}"' in config
+    assert main([*TRAIN[:2], "--ranks", "1", *TRAIN[6:], "--epochs", "8", "--out", "one", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert summary["loss"] == pytest.approx(alone["loss"], rel=1e-9)
+    assert "planned_epoch_seconds" not in alone
+
+
+def test_a_run_that_goes_on_keeps_its_choice_whatever_a_plan_would_say_now(capsys):
+    write_store(load("sbm:nodes=90,classes=3,features=4"), "g.weft")
+    begun = [*TRAIN, "--strategy", "2d", "--grid", "1x3", "--epochs", "2", "--out", "run"]
+    assert main([*begun, "--on-nan", "stop"]) == 0
+    Path("run/summary.json").unlink()  # as if it had died
+    capsys.readouterr()
+    assert main([*TRAIN, "--strategy", "auto", "--epochs", "2", "--out", "run", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("strategy  2d 1x3, dense, random, as the run began")
+    assert json.loads(shown.out)["strategy"] == "2d"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--grid", "3x1"], "--strategy auto chooses the grid itself. Leave out --grid"),
+     (["--ranks", "0"], "0 ranks were asked for"), (["--partition", "metsi"], "unknown partition 'metsi'")],
+)  # fmt: skip
+def test_mistakes_beside_auto_are_one_line_before_anything_is_loaded(words, message, capsys):
+    assert main(["train", "no-such-graph", "--strategy", "auto", "--engine", "threads", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""Seconds from steps, one function at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from weft.comm.ledger import Message
+from weft.planner.cost import (
+    Machine,
+    kernel_seconds,
+    message_seconds,
+    product_seconds,
+    run,
+    step_seconds,
+    table_of,
+)
+from weft.planner.default import default_profile
+from weft.planner.profile import Curve, Link, tabulate
+from weft.planner.record import Kernel, Pass, Post, Product, Wait
+
+AXES = ("width", "degree", "bytes")
+
+
+def flat(each: float):
+    return tabulate(AXES, ((1, 64), (1, 64), (1, 1e9)), lambda *at: each)
+
+
+PROFILE = dataclasses.replace(
+    default_profile(), call_seconds=0.0, bandwidth=1e9, inside=Link(Curve((1.0, 2.0), (1.0, 2.0))),
+    between=Link(Curve((1.0, 2.0), (10.0, 20.0)), overlap=1.0),
+    slowdown=Curve((1.0, 2.0), (1.0, 3.0)), speedup=Curve((1.0, 2.0), (1.0, 2.0)),
+    kernels={name: flat(each) for name, each in
+             {"spmm": 1.0, "attend": 2.0, "attend_back": 3.0, "channel": 4.0, "channel_back": 5.0}.items()}
+    | {"dense": tabulate(("inputs", "outputs"), ((1, 8), (1, 8)), lambda a, b: a),
+       "outer": tabulate(("inputs", "outputs"), ((1, 8), (1, 8)), lambda a, b: 10 * b)},
+)  # fmt: skip
+"""Seconds that one can add up in one's head."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "table"),
+    [("spmm", "multiply", "spmm"), ("attend", "attend", "attend"),
+     ("attend", "attend_backward", "attend_back"),
+     ("sddmm", "sddmm_heads", "attend_back"), ("attend", "channel_scores", "channel"),
+     ("spmm", "channel_sum_backward", "channel_back"), ("fold", "fold", "spmm")],
+)  # fmt: skip
+def test_every_kernel_has_its_table(kind, name, table):
+    assert table_of(Kernel(kind, name, 3, 3, 7, 4)) == table
+
+
+def test_a_kernel_costs_by_arcs_and_beyond_the_table_by_width():
+    assert kernel_seconds(PROFILE, Kernel("spmm", "multiply", 3, 3, 7, 4)) == pytest.approx(7)
+    assert kernel_seconds(PROFILE, Kernel("spmm", "multiply", 3, 3, 7, 128)) == pytest.approx(14)
+    assert kernel_seconds(PROFILE, Kernel("spmm", "multiply", 3, 3, 7, 4, itemsize=8)) == pytest.approx(14)
+    assert kernel_seconds(PROFILE, Kernel("fold", "fold", 3, 3, 7, 4)) == pytest.approx(21)
+    assert kernel_seconds(PROFILE, Kernel("spmm", "multiply", 5, 3, 0, 4)) == pytest.approx(5 * 4 * 4 / 1e9)
+
+
+def test_a_product_takes_its_two_short_sides_to_the_table_of_its_long_one():
+    assert product_seconds(PROFILE, Product(1000, 2, 4)) == pytest.approx(2 * 8000)
+    assert product_seconds(PROFILE, Product(2, 1000, 4)) == pytest.approx(40 * 8000)
+    assert product_seconds(PROFILE, Product(1000, 2, 4, itemsize=8)) == pytest.approx(2 * 2 * 8000)
+
+
+def test_ranks_of_a_host_slow_each_other_down_and_threads_speed_up():
+    step = Kernel("spmm", "multiply", 3, 3, 7, 4)
+    assert step_seconds(Machine(PROFILE, 2), step) == pytest.approx(21)
+    assert step_seconds(Machine(PROFILE, 2, hosts=2), step) == pytest.approx(7)
+    assert step_seconds(Machine(PROFILE, 2, hosts=2, threads=2), step) == pytest.approx(3.5)
+    slow = dataclasses.replace(PROFILE, call_seconds=0.5)
+    assert step_seconds(Machine(slow, 1), Pass("add", 10**9)) == pytest.approx(1.5)
+
+
+def swap(sent: int, received: int, target: int, source: int) -> Message:
+    return Message("iswap", "row", ((target, sent),), ((source, received),), 4)
+
+
+def test_a_message_between_hosts_shares_the_link_of_its_host():
+    two = Machine(PROFILE, 4, hosts=2)  # ranks 0, 1 and 2, 3
+    assert message_seconds(two, swap(2, 1, 1, 1), 0, range(4)) == pytest.approx(2)  # within
+    assert message_seconds(two, swap(1, 1, 2, 2), 0, range(4)) == pytest.approx(20)  # 2 bytes share it
+    assert message_seconds(two, swap(1, 1, 1, 2), 0, range(4)) == pytest.approx(20)  # the slower of both
+    assert message_seconds(Machine(PROFILE, 4, hosts=4), swap(1, 1, 1, 2), 0, range(4)) == pytest.approx(10)
+
+
+def test_collectives_are_messages_of_peers():
+    one = Machine(PROFILE, 4)
+    everybody = tuple((p, 2) for p in (1, 2, 3))
+    assert message_seconds(one, Message("all_to_all", "x", everybody, everybody[:1], 4), 0, range(4)) == 6
+    # 2 · log₂ 4 messages of 4 bytes, or 2 · 3 of 1
+    reduce = Message("all_reduce", "x", tuple((p, 4) for p in (1, 2, 3)), (), 4)
+    assert message_seconds(one, reduce, 0, range(4)) == pytest.approx(min(2 * 2 * 4, 2 * 3 * 1))
+    assert message_seconds(one, Message("all_reduce", "x", (), (), 1), 0, range(1)) == 0
+
+
+def test_what_travels_beside_a_product_is_waited_for_only_as_far_as_it_takes_longer():
+    far = Machine(PROFILE, 2, hosts=2)
+    product = Kernel("spmm", "multiply", 3, 3, 7, 4)  # 7 seconds
+    post = Post(0, swap(1, 1, 1, 1), blocking=False)  # 10 seconds, all of it beside others
+    lines = {"row": range(2)}
+    found = run(far, [post, product, Wait(0), product], 0, lines)
+    assert (found.total, found.compute, found.messages) == pytest.approx((17, 14, 3))
+    late = run(far, [post, Wait(0), product, product], 0, lines)
+    assert late.total == pytest.approx(24)
+    blocking = Post(0, post.message, blocking=True)
+    assert run(far, [product, blocking, product], 0, lines).total == pytest.approx(24)
+
+
+def test_two_messages_share_the_rank_s_link_and_one_that_does_not_overlap_is_paid_in_full():
+    far, lines = Machine(PROFILE, 2, hosts=2), {"row": range(2)}
+    posts = [Post(n, swap(1, 1, 1, 1), blocking=False) for n in (0, 1)]
+    assert run(far, [*posts, Wait(0), Wait(1)], 0, lines).total == pytest.approx(20)
+    near = Machine(PROFILE, 2)  # overlap 0 within a host; products three times slower beside another
+    product = Kernel("spmm", "multiply", 3, 3, 7, 4)
+    assert run(near, [posts[0], product, Wait(0)], 0, lines).total == pytest.approx(21 + 1)
