@@ -34,7 +34,7 @@ def _load() -> ModuleType | None:
 
 extension: ModuleType | None = _load()
 
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.int64: "i64"}
+_SUFFIX = {torch.float32: "_f32", torch.float64: "_f64", torch.int32: "_i32", torch.int64: "_i64"}
 _backend: contextvars.ContextVar[str] = contextvars.ContextVar("weft_backend", default="auto")
 
 
@@ -61,12 +61,17 @@ def served(*tensors: Tensor | None) -> bool:
     """Whether the C++ kernels take these tensors."""
     if extension is None or _backend.get() == "torch":
         return False
-    return all(t is None or (t.is_cpu and t.dtype in _SUFFIX) for t in tensors)
+    for t in tensors:  # noqa: SIM110  (small batches come through here thousands of times a second)
+        if t is not None and not (t.is_cpu and t.dtype in _SUFFIX):
+            return False
+    return True
 
 
 def kernel(name: str, *typed: Tensor) -> Callable[..., Any]:
     """The C++ function for these tensors' types, such as `spmm_f32_i32`."""
-    return getattr(extension, "_".join([name, *(_SUFFIX[t.dtype] for t in typed)]))
+    for t in typed:
+        name += _SUFFIX[t.dtype]
+    return getattr(extension, name)
 
 
 def address(t: Tensor | None) -> int:

@@ -55,8 +55,8 @@ def sample_rows(
         _refuse_dry(indptr, indices, rows)
         return _reference(indptr, indices, rows, vertices, fanout, key, replace, loops, want_arcs)
     begins, total = _begins(indptr, indices, rows, fanout, replace, loops)
-    neighbours = torch.empty(total, dtype=indices.dtype, device=indices.device)
-    arcs = torch.empty(total, dtype=torch.int64, device=indices.device) if want_arcs else None
+    neighbours = indices.new_empty(total)
+    arcs = indptr.new_empty(total) if want_arcs else None
     native.kernel("sample_rows", indices)(
         *map(native.address, (indptr, indices, rows, vertices)), rows.numel(), fanout, replace, loops, key,
         *map(native.address, (begins, neighbours, arcs)), native.threads(16 * total),
@@ -88,10 +88,9 @@ def sample_block(
         picked = sample_rows(indptr, indices, targets, targets, fanout, key, replace, loops, want_arcs)
         return picked, *relabel(targets, picked.neighbours, place)
     begins, total = _begins(indptr, indices, targets, fanout, replace, loops)
-    neighbours = torch.empty(total, dtype=indices.dtype, device=indices.device)
-    local = torch.empty(total, dtype=indices.dtype, device=indices.device)
-    sources = torch.empty(targets.numel() + total, dtype=indices.dtype, device=indices.device)
-    arcs = torch.empty(total, dtype=torch.int64, device=indices.device) if want_arcs else None
+    neighbours, local = indices.new_empty(total), indices.new_empty(total)
+    sources = indices.new_empty(targets.numel() + total)
+    arcs = indptr.new_empty(total) if want_arcs else None
     found = native.kernel("sample_block", indices)(
         *map(native.address, (indptr, indices, targets)), targets.numel(), fanout, replace, loops, key,
         *map(native.address, (begins, neighbours, arcs)), place.numel() - 1,
@@ -104,7 +103,7 @@ def _begins(
     indptr: Tensor, indices: Tensor, rows: Tensor, fanout: int, replace: bool, loops: bool
 ) -> tuple[Tensor, int]:
     """(where each row's picks begin, how many there are in all)."""
-    begins = torch.empty(rows.numel() + 1, dtype=torch.int64, device=rows.device)
+    begins = indptr.new_empty(rows.numel() + 1)
     total = native.kernel("sample_counts", indices)(
         native.address(indptr), native.address(rows), rows.numel(), fanout, replace, loops,
         native.address(begins),

@@ -13,7 +13,7 @@ same blocks, on any number of ranks.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -162,11 +162,11 @@ class Sampler:
 
     def block(
         self, targets: Tensor, indptr: Tensor, neighbours: Tensor, values: Tensor | None,
-        labels: Sequence[Tensor] | None = None, data: Mapping[str, Tensor] | None = None,
+        labels: Sequence[Tensor] | None = None, data: dict[str, Tensor] | None = None,
     ) -> Block:  # fmt: skip
         """A block of arcs that somebody picked with a sampler like this one."""
         mean = self.topology.reads.how == "mean" and values is None
-        return Block(targets, indptr, neighbours, values, mean, self._place, labels, dict(data or {}))
+        return Block(targets, indptr, neighbours, values, mean, self._place, labels, data or {})
 
     @property
     def with_values(self) -> bool:
@@ -183,7 +183,7 @@ class Sampler:
         return picked, self._carried(rows, picked)
 
     def _carried(self, rows: Tensor, picked: Picked) -> Carried:
-        return self._values(rows, picked), self._data(rows, picked)
+        return self._values(rows, picked), self._data(rows, picked) if self.topology.data else {}
 
     def _check(self, rows: Tensor, fanout: int) -> None:
         if self.replace and fanout > 0:  # else there are no more picks than arcs
