@@ -381,6 +381,7 @@ template <class V, class I>
 void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const V* dsum, const V* dsquares, const V* dmost,
                             const V* dleast, const I* arg_most, const I* arg_least, int64_t width, V* dcolumn, V* dweight,
                             int threads) {
+  constexpr int L = kLanes<V>;
   const int64_t tile = channel_tile<V>(width), arcs = t.rows ? t.indptr[t.rows] : 0;
   const int64_t own = dweight ? ch.inner * width : 0;
   for_group_rows<V, I>(t, width, tile * (width + ch.inner), own, dweight, threads, [&](int64_t j, V* z, V* partial) {
@@ -402,7 +403,18 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
         }
         const int64_t at = int64_t(rows[e]) * width;
         V* ze = z + e * width;
-        for (int64_t c = 0; c < width; ++c)
+        int64_t c = 0;
+        if constexpr (sizeof(I) == sizeof(V)) {
+          const Mask<V> mine = Mask<V>{} + MaskLane<V>(me);
+          for (; c + L <= width; c += L) {
+            const Vec<V> high = load<Vec<V>>(dmost + at + c), low = load<Vec<V>>(dleast + at + c);
+            Vec<V> d = load<Vec<V>>(dsum + at + c) + V(2) * load<Vec<V>>(ze + c) * load<Vec<V>>(dsquares + at + c);
+            d += load<Mask<V>>(arg_most + at + c) == mine ? high : Vec<V>{};
+            d += load<Mask<V>>(arg_least + at + c) == mine ? low : Vec<V>{};
+            store(ze + c, d);
+          }
+        }
+        for (; c < width; ++c)
           ze[c] = dsum[at + c] + V(2) * ze[c] * dsquares[at + c] + (arg_most[at + c] == me ? dmost[at + c] : V(0)) +
                   (arg_least[at + c] == me ? dleast[at + c] : V(0));
       }

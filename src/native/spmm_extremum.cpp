@@ -1,4 +1,11 @@
 // y[i,c] = max or min over j of a_ij ⊗ x[j,c], ⊗ a product or a sum, with the winning column, and its gradient.
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include <type_traits>
+#include <vector>
+
 #include "operators.h"
 #include "vector.h"
 
@@ -20,102 +27,191 @@ inline bool beats(V candidate, V best) {
   return !(Max ? best >= candidate : best <= candidate) && best == best;
 }
 
-// N vectors of columns in registers: the best so far and whose it is, both renewed without a branch. Plain: no message
-// is NaN. The first tile of a row fetches `lines` of the rows to come; the others then find them in the cache.
-template <class V, class I, int N, bool Max, bool Plus, bool Winners, bool Plain>
-inline void tile(const Row<V, I>& row, const V* x, int64_t stride, int64_t lines, V* y, I* arg) {
+// The larger or smaller, b where they are equal or either is NaN. One instruction on x86; of a comparison and a choice the
+// compiler makes three.
+template <bool Max, class V>
+inline Vec<V> better_of(Vec<V> a, Vec<V> b) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 4) return Max ? Vec<V>(_mm512_max_ps(__m512(a), __m512(b))) : Vec<V>(_mm512_min_ps(__m512(a), __m512(b)));
+  else return Max ? Vec<V>(_mm512_max_pd(__m512d(a), __m512d(b))) : Vec<V>(_mm512_min_pd(__m512d(a), __m512d(b)));
+#elif defined(__AVX2__)
+  if constexpr (sizeof(V) == 4) return Max ? Vec<V>(_mm256_max_ps(__m256(a), __m256(b))) : Vec<V>(_mm256_min_ps(__m256(a), __m256(b)));
+  else return Max ? Vec<V>(_mm256_max_pd(__m256d(a), __m256d(b))) : Vec<V>(_mm256_min_pd(__m256d(a), __m256d(b)));
+#elif defined(__SSE2__)
+  if constexpr (sizeof(V) == 4) return Max ? Vec<V>(_mm_max_ps(__m128(a), __m128(b))) : Vec<V>(_mm_min_ps(__m128(a), __m128(b)));
+  else return Max ? Vec<V>(_mm_max_pd(__m128d(a), __m128d(b))) : Vec<V>(_mm_min_pd(__m128d(a), __m128d(b)));
+#else
+  return Max ? (a > b ? a : b) : (a < b ? a : b);
+#endif
+}
+
+// What kind of walk: the larger or the smaller, of sums or of products, with who won or without. Plain: no message is NaN.
+template <bool Max_, bool Plus_, bool Winners_, bool Plain_, bool Weighted_>
+struct Kind {
+  static constexpr bool Max = Max_, Plus = Plus_, Winners = Winners_, Plain = Plain_, Weighted = Weighted_;
+  // Vectors of columns in registers at a time: with who won there are two of each.
+  static constexpr int kWidest = Winners_ ? 4 : 8;
+};
+
+// Where rows take several tiles, they are walked some arcs at a time: a second tile finds in the cache what the first has
+// fetched. 32 rows of 128 float32 are half of it.
+constexpr int64_t kSome = 32;
+
+template <class K, class V>
+inline auto message(V a, Vec<V> in) {
+  if constexpr (K::Plus) return a + in;
+  else if constexpr (K::Weighted) return a * in;
+  else return in;
+}
+
+// N vectors of columns in registers, over the arcs begin … end - 1 of a row: the best so far and whose it is, both renewed
+// without a branch. What earlier arcs gave stands in y and who. Lines: of every row to come, fetched; -1: `lines`.
+template <class K, class V, class I, int N, int Lines>
+inline void tile(const Row<V, I>& row, int64_t begin, int64_t end, const V* x, int64_t stride, int64_t lines, V* y,
+                 MaskLane<V>* who) {
   constexpr int L = kLanes<V>;
-  constexpr int64_t kAhead = 12;
+  const int64_t many = Lines < 0 ? lines : Lines, far = many <= 1 ? 24 : many <= 2 ? 16 : 12;  // narrow rows pass faster
   Vec<V> best[N];
-  Mask<V> winner[N] = {};
-  Mask<V> now = {};
-  const auto message = [&](int64_t e, int k) {
-    const V a = row.values ? row.values[e] : V(1);
-    const Vec<V> in = load<Vec<V>>(x + int64_t(row.columns[e]) * stride + k * L);
-    return Plus ? a + in : a * in;
-  };
+  Mask<V> winner[N], now = Mask<V>{} + MaskLane<V>(begin ? begin - 1 : 0);
+  const auto value = [&](int64_t e) { return K::Weighted ? row.values[e] : V(1); };
   const auto take = [&](int64_t e) {
-    now += 1;
+    const V a = value(e);
+    const V* in = x + int64_t(row.columns[e]) * stride;
+    if constexpr (K::Winners) now += 1;
     for (int k = 0; k < N; ++k) {
-      const Vec<V> m = message(e, k);
+      const Vec<V> m = message<K>(a, load<Vec<V>>(in + k * L));
+      if constexpr (K::Plain && !K::Winners) {
+        best[k] = better_of<K::Max, V>(m, best[k]);
+        continue;
+      }
       Mask<V> better;
-      if constexpr (Plain) better = Max ? m > best[k] : m < best[k];
-      else better = ~(Max ? best[k] >= m : best[k] <= m) & (best[k] == best[k]);
-      if constexpr (Winners) winner[k] = better ? now : winner[k];
-      if constexpr (Plain) best[k] = Max ? (m > best[k] ? m : best[k]) : (m < best[k] ? m : best[k]);
+      if constexpr (K::Plain) better = K::Max ? m > best[k] : m < best[k];
+      else better = ~(K::Max ? best[k] >= m : best[k] <= m) & (best[k] == best[k]);
+      if constexpr (K::Winners) winner[k] = better ? now : winner[k];
+      if constexpr (K::Plain) best[k] = better_of<K::Max, V>(m, best[k]);
       else best[k] = better ? m : best[k];
     }
   };
-  for (int k = 0; k < N; ++k) best[k] = message(0, k);
-  int64_t e = 1;
-  if (lines) {  // two loops, so that the first needs no test of the prefetch's reach
-    const int64_t reach = row.ahead - kAhead < row.count ? row.ahead - kAhead : row.count;
+  int64_t e = begin;
+  for (int k = 0; k < N; ++k) {
+    if (begin) {
+      best[k] = load<Vec<V>>(y + k * L);
+      if constexpr (K::Winners) winner[k] = load<Mask<V>>(who + k * L);
+    } else {
+      best[k] = message<K>(value(0), load<Vec<V>>(x + int64_t(row.columns[0]) * stride + k * L));
+      winner[k] = Mask<V>{};
+    }
+  }
+  if (!begin) ++e;
+  if (many) {  // two loops, so that the first needs no test of the prefetch's reach
+    const int64_t reach = row.ahead - far < end ? row.ahead - far : end;
     for (; e < reach; ++e) {
-      const char* next = reinterpret_cast<const char*>(x + int64_t(row.columns[e + kAhead]) * stride);
-      for (int64_t l = 0; l < lines; ++l) __builtin_prefetch(next + 64 * l);
+      const char* next = reinterpret_cast<const char*>(x + int64_t(row.columns[e + far]) * stride);
+      for (int64_t l = 0; l < many; ++l) __builtin_prefetch(next + 64 * l);
       take(e);
     }
   }
-  for (; e < row.count; ++e) take(e);
+  for (; e < end; ++e) take(e);
   for (int k = 0; k < N; ++k) {
     store(y + k * L, best[k]);
-    if constexpr (Winners)
-      for (int l = 0; l < L; ++l) arg[k * L + l] = row.columns[winner[k][l]];
+    if constexpr (K::Winners) store(who + k * L, winner[k]);
   }
 }
 
-template <class V, class I, bool Max, bool Plus, bool Winners, bool Plain>
-void best_of_row(const Row<V, I>& row, const V* x, int64_t width, V* y, I* arg) {
+// The columns of a row that fill vectors; whose they are stands in who, as numbers of arcs. Alone: N vectors are all.
+template <class K, class V, class I, int Alone>
+inline void best_of_vectors(const Row<V, I>& row, const V* x, int64_t width, V* y, MaskLane<V>* who) {
+  constexpr int L = kLanes<V>, W = K::kWidest;
+  if constexpr (Alone > 0) {
+    tile<K, V, I, Alone, (Alone * kVectorBytes + 63) / 64>(row, 0, row.count, x, width, 0, y, who);
+  } else {
+    const int64_t all = (width * int64_t(sizeof(V)) + 63) / 64;
+    for (int64_t begin = 0; begin < row.count; begin += kSome) {
+      const int64_t end = row.count - begin < kSome ? row.count : begin + kSome;
+      int64_t c = 0, lines = all;
+#define TILE(N)                                                                                                          \
+  tile<K, V, I, N, -1>(row, begin, end, x + c, width, lines, y + c, K::Winners ? who + c : nullptr), c += N * L, lines = 0
+      while (c + W * L <= width) TILE(W);
+      if (W > 8 && c + 8 * L <= width) TILE(8);
+      if (W > 4 && c + 4 * L <= width) TILE(4);
+      if (c + 2 * L <= width) TILE(2);
+      if (c + L <= width) TILE(1);
+#undef TILE
+    }
+  }
+}
+
+template <class K, class V, class I, int Alone>
+inline void best_of_row(const Row<V, I>& row, const V* x, int64_t width, V* y, I* arg, MaskLane<V>* who) {
   constexpr int L = kLanes<V>;
   if (row.count == 0) {
     for (int64_t c = 0; c < width; ++c) {
       y[c] = V(0);
-      if constexpr (Winners) arg[c] = -1;
+      if constexpr (K::Winners) arg[c] = -1;
     }
     return;
   }
-  int64_t c = 0, lines = (width * int64_t(sizeof(V)) + 63) / 64;
-#define TILE(N)                                                                                               \
-  tile<V, I, N, Max, Plus, Winners, Plain>(row, x + c, width, lines, y + c, Winners ? arg + c : nullptr), \
-      c += N * L, lines = 0
-  if constexpr (!Winners)
-    while (c + 8 * L <= width) TILE(8);
-  while (c + 4 * L <= width) TILE(4);
-  if (c + 2 * L <= width) TILE(2);
-  if (c + L <= width) TILE(1);
-#undef TILE
-  for (; c < width; ++c) {
-    const auto message = [&](int64_t e) {
+  const int64_t filled = Alone ? Alone * L : width / L * L;
+  if (filled) best_of_vectors<K, V, I, Alone>(row, x, width, y, who);
+  if constexpr (K::Winners)
+    for (int64_t c = 0; c < filled; ++c) arg[c] = row.columns[who[c]];
+  for (int64_t c = filled; c < width; ++c) {
+    const auto at = [&](int64_t e) {
       const V a = row.values ? row.values[e] : V(1), in = x[int64_t(row.columns[e]) * width + c];
-      return Plus ? a + in : a * in;
+      return K::Plus ? a + in : a * in;
     };
-    V best = message(0);
+    V best = at(0);
     int64_t winner = 0;
     for (int64_t e = 1; e < row.count; ++e) {
-      const V m = message(e);
-      if (beats<Max>(m, best)) best = m, winner = e;
+      const V m = at(e);
+      if (beats<K::Max>(m, best)) best = m, winner = e;
     }
     y[c] = best;
-    if constexpr (Winners) arg[c] = row.columns[winner];
+    if constexpr (K::Winners) arg[c] = row.columns[winner];
   }
 }
 
-template <class V, class I, bool Max, bool Plus, bool Winners, bool Plain>
+template <class K, class V, class I, int Alone>
 void best_of_rows(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
   const int64_t arcs = a.rows ? a.indptr[a.rows] : 0;
-  for_rows(a.indptr, a.rows, width, threads, [&](int64_t i) {
-    const int64_t begin = a.indptr[i], count = a.indptr[i + 1] - begin;
-    const Row<V, I> row{a.indices + begin, a.values ? a.values + begin : nullptr, count, arcs - begin};
-    best_of_row<V, I, Max, Plus, Winners, Plain>(row, x, width, y + i * width, Winners ? arg + i * width : nullptr);
+  for_chunks(a.indptr, a.rows, width, threads, [&](int64_t first, int64_t last) {
+    std::vector<MaskLane<V>> who(K::Winners ? size_t(width) : 0);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = a.indptr[i], count = a.indptr[i + 1] - begin;
+      const Row<V, I> row{a.indices + begin, a.values ? a.values + begin : nullptr, count, arcs - begin};
+      best_of_row<K, V, I, Alone>(row, x, width, y + i * width, K::Winners ? arg + i * width : nullptr, who.data());
+    }
   });
+}
+
+// Widths that fill one tile have a walk of their own; where a message may be NaN, speed matters less.
+template <class K, class V, class I>
+void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
+  if constexpr (K::Plain) {
+    constexpr int L = kLanes<V>;
+    if (width == L) return best_of_rows<K, V, I, 1>(a, x, width, y, arg, threads);
+    if (width == 2 * L) return best_of_rows<K, V, I, 2>(a, x, width, y, arg, threads);
+    if (width == 4 * L) return best_of_rows<K, V, I, 4>(a, x, width, y, arg, threads);
+    if constexpr (!K::Winners) {
+      if (width == 8 * L) return best_of_rows<K, V, I, 8>(a, x, width, y, arg, threads);
+      if (width == 16 * L) return best_of_rows<K, V, I, 16>(a, x, width, y, arg, threads);
+    }
+  }
+  best_of_rows<K, V, I, 0>(a, x, width, y, arg, threads);
 }
 
 template <class V, class I, bool Max, bool Plus>
 void chosen(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool plain, int threads) {
-  if (arg && plain) best_of_rows<V, I, Max, Plus, true, true>(a, x, width, y, arg, threads);
-  else if (arg) best_of_rows<V, I, Max, Plus, true, false>(a, x, width, y, arg, threads);
-  else if (plain) best_of_rows<V, I, Max, Plus, false, true>(a, x, width, y, arg, threads);
-  else best_of_rows<V, I, Max, Plus, false, false>(a, x, width, y, arg, threads);
+  const auto run = [&](auto kind) { by_width<decltype(kind)>(a, x, width, y, arg, threads); };
+  const auto weighed = [&](auto weighted) {
+    constexpr bool W = decltype(weighted)::value;
+    if (arg && plain) run(Kind<Max, Plus, true, true, W>{});
+    else if (arg) run(Kind<Max, Plus, true, false, W>{});
+    else if (plain) run(Kind<Max, Plus, false, true, W>{});
+    else run(Kind<Max, Plus, false, false, W>{});
+  };
+  if (a.values) weighed(std::true_type{});
+  else weighed(std::false_type{});
 }
 
 }  // namespace

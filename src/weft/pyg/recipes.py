@@ -215,9 +215,14 @@ def bare(module: Any) -> bool:
     """Whether a module is a linear layer and nothing more: then its product is weft's."""
     from torch_geometric.nn.dense.linear import Linear
 
+    return type(module) in (Linear, nn.Linear) and not _changed(module)
+
+
+def _changed(module: nn.Module) -> bool:
+    """Whether somebody listens to a module, or has put a forward of its own into it."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     foreign = any(not hasattr(hook, "weft") for some in hooks for hook in some.values())
-    return type(module) in (Linear, nn.Linear) and not foreign and "forward" not in module.__dict__
+    return foreign or "forward" in module.__dict__
 
 
 def product(module: Any, x: Tensor, bias: bool = True) -> Tensor:
@@ -464,7 +469,29 @@ def gin(layer: Layer, x: Any, edge_index: Any, size: Any = None) -> Any:
     with numbers():
         near = hop.kept(of.source)
         y = back((hop(of.source) if near is None else near) + (1 + m.eps) * of.target, of)
-    return m.nn(y)
+    return m.nn(y) if of.tag is not None or not _plain(m.nn) else _chained(m.nn, y)
+
+
+def _plain(module: Any) -> bool:
+    """Whether it is a chain of linear layers and relu that nobody listens to."""
+    if type(module) is not nn.Sequential or _changed(module):
+        return False
+    unmade = nn.parameter.UninitializedParameter
+    return all(
+        (type(part) is nn.ReLU and not _changed(part)) or (bare(part) and not isinstance(part.weight, unmade))
+        for part in module
+    )
+
+
+def _chained(module: nn.Sequential, y: Tensor) -> Tensor:
+    """The same, a product into memory that is there already, relu into that of the product."""
+    own = False
+    for part in module:
+        if isinstance(part, nn.ReLU):
+            y = y.relu_() if own else y.relu()
+        else:
+            y, own = product(part, y), True
+    return y
 
 
 def propagate(layer: Layer, reads: str, weighs: str, edge_index: Any, size: Any, given_by: Any) -> Tensor:
