@@ -3,7 +3,6 @@
 #include <immintrin.h>
 #endif
 
-#include <type_traits>
 #include <vector>
 
 #include "operators.h"
@@ -32,20 +31,21 @@ inline bool beats(V candidate, V best) {
 template <bool Max, class V>
 inline Vec<V> better_of(Vec<V> a, Vec<V> b) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(V) == 4) return Max ? Vec<V>(_mm512_max_ps(__m512(a), __m512(b))) : Vec<V>(_mm512_min_ps(__m512(a), __m512(b)));
-  else return Max ? Vec<V>(_mm512_max_pd(__m512d(a), __m512d(b))) : Vec<V>(_mm512_min_pd(__m512d(a), __m512d(b)));
+  if constexpr (sizeof(V) == 4) return Vec<V>(Max ? _mm512_max_ps(__m512(a), __m512(b)) : _mm512_min_ps(__m512(a), __m512(b)));
+  else return Vec<V>(Max ? _mm512_max_pd(__m512d(a), __m512d(b)) : _mm512_min_pd(__m512d(a), __m512d(b)));
 #elif defined(__AVX2__)
-  if constexpr (sizeof(V) == 4) return Max ? Vec<V>(_mm256_max_ps(__m256(a), __m256(b))) : Vec<V>(_mm256_min_ps(__m256(a), __m256(b)));
-  else return Max ? Vec<V>(_mm256_max_pd(__m256d(a), __m256d(b))) : Vec<V>(_mm256_min_pd(__m256d(a), __m256d(b)));
+  if constexpr (sizeof(V) == 4) return Vec<V>(Max ? _mm256_max_ps(__m256(a), __m256(b)) : _mm256_min_ps(__m256(a), __m256(b)));
+  else return Vec<V>(Max ? _mm256_max_pd(__m256d(a), __m256d(b)) : _mm256_min_pd(__m256d(a), __m256d(b)));
 #elif defined(__SSE2__)
-  if constexpr (sizeof(V) == 4) return Max ? Vec<V>(_mm_max_ps(__m128(a), __m128(b))) : Vec<V>(_mm_min_ps(__m128(a), __m128(b)));
-  else return Max ? Vec<V>(_mm_max_pd(__m128d(a), __m128d(b))) : Vec<V>(_mm_min_pd(__m128d(a), __m128d(b)));
+  if constexpr (sizeof(V) == 4) return Vec<V>(Max ? _mm_max_ps(__m128(a), __m128(b)) : _mm_min_ps(__m128(a), __m128(b)));
+  else return Vec<V>(Max ? _mm_max_pd(__m128d(a), __m128d(b)) : _mm_min_pd(__m128d(a), __m128d(b)));
 #else
   return Max ? (a > b ? a : b) : (a < b ? a : b);
 #endif
 }
 
 // What kind of walk: the larger or the smaller, of sums or of products, with who won or without. Plain: no message is NaN.
+// Weighted: of plain walks alone; the others look.
 template <bool Max_, bool Plus_, bool Winners_, bool Plain_, bool Weighted_>
 struct Kind {
   static constexpr bool Max = Max_, Plus = Plus_, Winners = Winners_, Plain = Plain_, Weighted = Weighted_;
@@ -58,9 +58,9 @@ struct Kind {
 constexpr int64_t kSome = 32;
 
 template <class K, class V>
-inline auto message(V a, Vec<V> in) {
+inline Vec<V> message(V a, Vec<V> in) {
   if constexpr (K::Plus) return a + in;
-  else if constexpr (K::Weighted) return a * in;
+  else if constexpr (K::Weighted || !K::Plain) return a * in;
   else return in;
 }
 
@@ -73,7 +73,7 @@ inline void tile(const Row<V, I>& row, int64_t begin, int64_t end, const V* x, i
   const int64_t many = Lines < 0 ? lines : Lines, far = many <= 1 ? 24 : many <= 2 ? 16 : 12;  // narrow rows pass faster
   Vec<V> best[N];
   Mask<V> winner[N], now = Mask<V>{} + MaskLane<V>(begin ? begin - 1 : 0);
-  const auto value = [&](int64_t e) { return K::Weighted ? row.values[e] : V(1); };
+  const auto value = [&](int64_t e) { return K::Weighted || (!K::Plain && row.values) ? row.values[e] : V(1); };
   const auto take = [&](int64_t e) {
     const V a = value(e);
     const V* in = x + int64_t(row.columns[e]) * stride;
@@ -184,14 +184,12 @@ void best_of_rows(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int thre
   });
 }
 
-// Widths that fill one tile have a walk of their own; where a message may be NaN, speed matters less.
+// Some widths of float32 that are one tile have a walk of their own; each costs seconds of every build.
 template <class K, class V, class I>
 void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
-  if constexpr (K::Plain) {
+  if constexpr (K::Plain && sizeof(V) == 4 && sizeof(I) == 4) {
     constexpr int L = kLanes<V>;
-    if (width == L) return best_of_rows<K, V, I, 1>(a, x, width, y, arg, threads);
     if (width == 2 * L) return best_of_rows<K, V, I, 2>(a, x, width, y, arg, threads);
-    if (width == 4 * L) return best_of_rows<K, V, I, 4>(a, x, width, y, arg, threads);
     if constexpr (!K::Winners) {
       if (width == 8 * L) return best_of_rows<K, V, I, 8>(a, x, width, y, arg, threads);
       if (width == 16 * L) return best_of_rows<K, V, I, 16>(a, x, width, y, arg, threads);
@@ -203,15 +201,12 @@ void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads)
 template <class V, class I, bool Max, bool Plus>
 void chosen(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool plain, int threads) {
   const auto run = [&](auto kind) { by_width<decltype(kind)>(a, x, width, y, arg, threads); };
-  const auto weighed = [&](auto weighted) {
-    constexpr bool W = decltype(weighted)::value;
-    if (arg && plain) run(Kind<Max, Plus, true, true, W>{});
-    else if (arg) run(Kind<Max, Plus, true, false, W>{});
-    else if (plain) run(Kind<Max, Plus, false, true, W>{});
-    else run(Kind<Max, Plus, false, false, W>{});
-  };
-  if (a.values) weighed(std::true_type{});
-  else weighed(std::false_type{});
+  if (!plain && arg) run(Kind<Max, Plus, true, false, false>{});
+  else if (!plain) run(Kind<Max, Plus, false, false, false>{});
+  else if (a.values && arg) run(Kind<Max, Plus, true, true, true>{});
+  else if (a.values) run(Kind<Max, Plus, false, true, true>{});
+  else if (arg) run(Kind<Max, Plus, true, true, false>{});
+  else run(Kind<Max, Plus, false, true, false>{});
 }
 
 }  // namespace
