@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 
+import pytest
 import torch
 
 from weft.kernels import Stream, linear, relu_dropout_, spmm
@@ -100,3 +104,12 @@ def test_large_tensors_train_like_small_ones_and_later_epochs_allocate_nothing()
 
 def test_small_tensors_come_from_torch():
     assert empty(3, 4, like=torch.ones(1, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize(("said", "found"), [(None, "1"), ("0", "0")])
+def test_torch_is_asked_for_huge_pages_unless_told_otherwise(said, found):
+    place = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
+    place |= {} if said is None else {"THP_MEM_ALLOC_ENABLE": said}
+    code = "import weft, os; print(os.environ['THP_MEM_ALLOC_ENABLE'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=place, check=True)
+    assert done.stdout.strip() == found

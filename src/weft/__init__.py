@@ -6,7 +6,12 @@ The public names are loaded when they are first used, so that `import weft` does
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING
+
+# torch maps and zeroes a large tensor's memory anew each time, page by page. In huge pages that takes a quarter
+# of the time (docs/log.md). It reads this when it first allocates; a user's own word stands.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from .comm import Communicator as Communicator

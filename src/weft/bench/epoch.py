@@ -98,6 +98,8 @@ def in_a_process(task: dict[str, Any]) -> dict[str, Any]:
     """Seconds of the task's epochs and peak memory, from `weft.bench.contender`."""
     command = [sys.executable, "-m", "weft.bench.contender", json.dumps(task)]
     environment = os.environ | {"OMP_NUM_THREADS": str(task["threads"])}
+    if task["name"].startswith("pyg"):
+        environment["THP_MEM_ALLOC_ENABLE"] = "0"  # as torch comes: weft alone changes it
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1].rstrip(".")

@@ -103,7 +103,9 @@ class TransformerLayer(Layer):
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
         own = A.own(h)
-        query = linear(own, self.weight_query, self.bias_query) / math.sqrt(self.width)
+        scale = 1 / math.sqrt(self.width)  # into the weights, which are small
+        bias_query = None if self.bias_query is None else self.bias_query * scale
+        query = linear(own, self.weight_query * scale, bias_query)
         key = linear(h, self.weight_key, self.bias_key)
         value = linear(h, self.weight_value, self.bias_value)
         drop = _dropped(self.drop, self.stream)
@@ -116,9 +118,13 @@ class TransformerLayer(Layer):
             y, sums = A.attend_data(
                 query, key, value, kind="dot", heads=self.heads, drop=drop, bias=bias, values=FEATURES
             )
-            sums = sums.view(y.shape[0], self.heads, edge.shape[0])
-            y = y + torch.einsum("nht,thc->nhc", sums, edge).flatten(1)
-        return _averaged(y, self.heads, self.average) + linear(own, self.weight_self, self.bias)
+            if self.heads > 1:
+                sums = sums.view(y.shape[0], self.heads, edge.shape[0])
+                y = y + torch.einsum("nht,thc->nhc", sums, edge).flatten(1)
+        out = linear(own, self.weight_self, self.bias).add_(_averaged(y, self.heads, self.average))
+        if self.weight_edge is not None and self.heads == 1:
+            out = add_linear_(out, sums, self.weight_edge)
+        return out
 
 
 class GINELayer(Layer):
@@ -145,7 +151,7 @@ class GINELayer(Layer):
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
         edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
         near = A.channel_sum("relu", h if self.bias_edge is None else h + self.bias_edge, edge=edge)
-        u = linear((1 + self.epsilon) * A.own(h) + near, self.weight1, self.bias1)
+        u = linear(torch.addcmul(near, A.own(h), 1 + self.epsilon), self.weight1, self.bias1)
         return linear(torch.relu_(u), self.weight2, self.bias2)
 
 

@@ -114,9 +114,9 @@ class GINLayer(Layer):
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         if A.gathers_first(h, self.weight1.shape[1]):
-            return linear((1 + self.epsilon) * A.own(h) + A @ h, self.weight1)
+            return linear(torch.addcmul(A @ h, A.own(h), 1 + self.epsilon), self.weight1)
         u = linear(h, self.weight1)
-        return (1 + self.epsilon) * u + A @ u
+        return torch.addcmul(A @ u, u, 1 + self.epsilon)
 
     def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
         u = add_(t, self.bias1)
