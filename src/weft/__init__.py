@@ -9,8 +9,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-# torch maps and zeroes a large tensor's memory anew each time, page by page. In huge pages that takes a quarter
-# of the time (docs/log.md). It reads this when it first allocates; a user's own word stands.
+# torch maps and zeroes a large tensor's memory anew each time, page by page. In huge pages that takes a
+# quarter of the time (docs/log.md). It reads this when it first allocates; a user's own word stands.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
