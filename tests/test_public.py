@@ -13,6 +13,7 @@ def test_every_public_name_is_there():
         assert getattr(weft, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'Grpah'"):
         weft.Grpah  # noqa: B018
+    assert dir(weft) == sorted([*weft.__all__, "__version__"])
 
 
 def test_importing_weft_does_not_load_torch():
