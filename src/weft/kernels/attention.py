@@ -256,17 +256,23 @@ def _slope_of(
 
 def _finite(most: Tensor) -> Tensor:
     """A maximum to subtract: 0 where all scores are −∞, which then count nothing."""
+    if most.is_meta:
+        return torch.empty_like(most)
     return torch.where(most == -torch.inf, 0.0, most)
 
 
 def inverse(total: Tensor) -> Tensor:
     """1 / total, and 0 for rows without arcs."""
+    if total.is_meta:
+        return torch.empty_like(total)
     return torch.where(total == 0, 0.0, 1 / total)
 
 
 def log_sum(state: Tensor) -> Tensor:
     """log Σ exp(s) of each row, [rows, heads], from a finished state; +∞ for rows without arcs."""
     most, total = state.chunk(2, 1)
+    if state.is_meta:
+        return most.new_empty(most.shape)
     return torch.where(total == 0, torch.inf, most + total.log())
 
 

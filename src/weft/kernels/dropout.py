@@ -168,6 +168,9 @@ class _ReluDropout(Function):
                 native.address(y), native.address(dy), dy.numel(), ctx.scale, native.address(dx),
                 native.threads(dy.numel()),
             )  # fmt: skip
+        elif dry.is_dry(y, dy):
+            left_out("relu", dy)
+            dx = dry.blank(*dy.shape, dtype=dy.dtype)
         else:
             dx = torch.where(y > 0, dy * ctx.scale, 0)
         return dx, None, None, None, None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..memory import empty
+from ..meter import left_out
 from . import dry, native
 from .csr import CSR
 from .function import Function
@@ -26,7 +27,11 @@ def add_bias(x: Tensor, bias: Tensor) -> Tensor:
 class _AddBias(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
-        return torch.add(x.detach(), bias.detach(), out=empty(*x.shape, like=x))
+        out = empty(*x.shape, like=x)
+        if out.is_meta:
+            left_out("add", x)
+            return out
+        return torch.add(x.detach(), bias.detach(), out=out)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -48,6 +53,8 @@ class _Elu(Function):
         ctx.mark_dirty(x)
         if native.served(x) and x.is_contiguous():
             native.kernel("elu", x)(native.address(x), x.numel(), native.threads(x.numel()))
+        elif x.is_meta:
+            left_out("elu", x)
         else:
             torch.nn.functional.elu_(x.detach())
         ctx.save_for_backward(x)
@@ -57,7 +64,11 @@ class _Elu(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (y,), dy = ctx.saved_tensors, grads[0]
         out = empty(*dy.shape, like=dy)
-        return torch.ops.aten.elu_backward.grad_input(dy, 1.0, 1.0, 1.0, True, y, grad_input=out)
+        if out.is_meta:
+            left_out("elu", dy)
+            return (out,)
+        torch.ops.aten.elu_backward.grad_input(dy, 1.0, 1.0, 1.0, True, y, grad_input=out)
+        return (out,)
 
 
 def row_products(x: Tensor, y: Tensor, heads: int = 1) -> Tensor:

@@ -93,7 +93,10 @@ class _Linear(Function):
         ctx.save_for_backward(h, weight)
         if y is not None:
             ctx.mark_dirty(y)
-            y.detach().addmm_(h.detach(), weight.detach())
+            if y.is_meta:
+                left_out("product", h, weight)
+            else:
+                y.detach().addmm_(h.detach(), weight.detach())
             return y
         return _product(h, weight, bias)
 

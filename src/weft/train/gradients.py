@@ -90,6 +90,8 @@ class Gradients:
         if not self.clip_norm:
             return next(self.live.parameters()).new_empty(0)
         like = next(self.live.parameters())
+        if like.is_meta:
+            return like.new_empty(bool(cut) + (self.learned is not None))
         found = []
         if cut:
             total = sum((p.grad.square().sum() for p in cut if p.grad is not None), like.new_zeros(()))
@@ -101,6 +103,8 @@ class Gradients:
 
     def _clip(self, cut: set[int], squares: Tensor) -> None:
         """Each group cut to `clip_norm`, as torch's `clip_grad_norm_` does it; whole norms, on every rank."""
+        if squares.is_meta:  # no shape changes
+            return
         rest = list(squares)
         has_cut = bool(cut)
         for group in self.task.clipped(self.live):
