@@ -2,8 +2,8 @@
 
 from .csr import CSR
 from .draw import draw, shuffled, uniform
-from .dropout import Stream, dropout, relu_dropout_
-from .elementwise import add_bias, elu_, norms, row_products
+from .dropout import Stream, dropout, relu_, relu_dropout_
+from .elementwise import add_bias, add_scaled, elu_, norms, row_products
 from .linear import add_linear_, linear, linear_pair
 from .native import use
 from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
@@ -21,6 +21,7 @@ __all__ = [
     "add_linear_",
     "add_pair_products_",
     "add_rows_",
+    "add_scaled",
     "draw",
     "dropout",
     "elu_",
@@ -31,6 +32,7 @@ __all__ = [
     "pack_rows",
     "pair_products",
     "relabel",
+    "relu_",
     "relu_dropout_",
     "row_products",
     "sample_block",

@@ -74,6 +74,15 @@ def relu_dropout_(x: Tensor, p: float, stream: Stream, rows: Tensor | None = Non
     return _ReluDropout.apply(x, p, stream.key, rows, first)
 
 
+def relu_(x: Tensor) -> Tensor:
+    """y = max(x, 0), in place: x's memory becomes y's, and backward reads the mask from y.
+
+    >>> relu_(torch.tensor([[-1., 2.]]))
+    tensor([[0., 2.]])
+    """
+    return _ReluDropout.apply(x, 0.0, 0, None, 0)
+
+
 def _check(x: Tensor, p: float, rows: Tensor | None) -> None:
     if not 0 <= p < 1:
         raise ValueError(f"dropout must lie in [0, 1), not {p}")

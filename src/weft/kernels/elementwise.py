@@ -38,6 +38,42 @@ class _AddBias(Function):
         return grads[0], grads[0].sum(0)
 
 
+def add_scaled(y: Tensor, x: Tensor, scale: Tensor) -> Tensor:
+    """y + s x, s one number that may be learned. [n, w], twice, [] → [n, w].
+
+        backward  dy and s dz pass on,  ds = Σ_i ⟨dz[i], x[i]⟩, without a product of their size
+
+    >>> add_scaled(torch.ones(1, 2), torch.tensor([[1.0, 2.0]]), torch.tensor(3.0)).tolist()
+    [[4.0, 7.0]]
+    """
+    return _AddScaled.apply(y, x, scale)
+
+
+class _AddScaled(Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor, scale: Tensor) -> Tensor:
+        ctx.save_for_backward(x, scale)
+        out = empty(*y.shape, like=y)
+        if out.is_meta:
+            left_out("add", y)
+            return out
+        return torch.add(y.detach(), x.detach(), alpha=float(scale), out=out)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, scale), dz = ctx.saved_tensors, grads[0].contiguous()
+        dx = ds = None
+        if ctx.needs_input_grad[1]:
+            dx = empty(*dz.shape, like=dz)
+            if dx.is_meta:
+                left_out("mul", dz)
+            else:
+                torch.mul(dz, float(scale), out=dx)
+        if ctx.needs_input_grad[2]:
+            ds = row_products(dz, x.contiguous()).sum()
+        return dz, dx, ds
+
+
 def elu_(x: Tensor) -> Tensor:
     """y = x where x > 0, else e^x − 1; in place. Backward reads its slope from y: 1, or y + 1.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import Stream, add_linear_, linear
+from ..kernels import Stream, add_bias, add_linear_, add_scaled, linear, relu_
 from .adjacency import Adjacency
 from .attention import FEATURES, check_heads
 from .layer import Layer, add_, bias_of, weight_of
@@ -150,9 +150,9 @@ class GINELayer(Layer):
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
         edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
-        near = A.channel_sum("relu", h if self.bias_edge is None else h + self.bias_edge, edge=edge)
-        u = linear(torch.addcmul(near, A.own(h), 1 + self.epsilon), self.weight1, self.bias1)
-        return linear(torch.relu_(u), self.weight2, self.bias2)
+        near = A.channel_sum("relu", h if self.bias_edge is None else add_bias(h, self.bias_edge), edge=edge)
+        u = linear(add_scaled(near, A.own(h), 1 + self.epsilon), self.weight1, self.bias1)
+        return linear(relu_(u), self.weight2, self.bias2)
 
 
 class GatedLayer(Layer):

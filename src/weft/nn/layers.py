@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import unknown
-from ..kernels import add_linear_, linear, linear_pair
+from ..kernels import add_linear_, add_scaled, linear, linear_pair, relu_
 from .adjacency import Adjacency
 from .layer import Layer, add_, bias_of, propagate, weight_of
 
@@ -114,10 +114,10 @@ class GINLayer(Layer):
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         if A.gathers_first(h, self.weight1.shape[1]):
-            return linear(torch.addcmul(A @ h, A.own(h), 1 + self.epsilon), self.weight1)
+            return linear(add_scaled(A @ h, A.own(h), 1 + self.epsilon), self.weight1)
         u = linear(h, self.weight1)
-        return torch.addcmul(A @ u, u, 1 + self.epsilon)
+        return add_scaled(A @ u, u, 1 + self.epsilon)
 
     def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
         u = add_(t, self.bias1)
-        return linear(torch.relu(u) if u.is_leaf else torch.relu_(u), self.weight2, self.bias2)
+        return linear(torch.relu(u) if u.is_leaf else relu_(u), self.weight2, self.bias2)
