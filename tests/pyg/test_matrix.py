@@ -16,6 +16,9 @@ from weft.pyg import Refused, ranks
 from .compare import TOLERANCE, worst
 from .graphs import CLASSES, WIDTH, N, directed
 
+# What torch says, once a process, when it makes a matrix in torch.sparse_csr.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
+
 
 def adjacent(weighted: bool = True):
     """The directed graph with adj_t in place of edge_index."""
@@ -26,7 +29,9 @@ def adjacent(weighted: bool = True):
     del d["sorted_edge_index"], d["edge_weight"]
     if weighted:
         d.edge_weight = torch.linspace(0.1, 2.0, d.edge_index.shape[1], dtype=torch.float64)
-    return T.ToSparseTensor()(d)
+    d = T.ToSparseTensor()(d)
+    d.adj_t = d.adj_t.double()
+    return d
 
 
 class Deep(nn.Module):

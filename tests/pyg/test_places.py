@@ -31,7 +31,7 @@ READS = {
     "by a list": lambda d: d.x[[4, 1]] * 2,
     "by another tensor with the same numbers": lambda d: d.x[IDX] * d.x0[IDX.clone()],
     "of some rows": lambda d: d.x[d.train_mask][torch.tensor([0, 3, 3])],
-    "index_select": lambda d: d.history.index_select(0, IDX).sum(1),
+    "index_select": lambda d: d.history.index_select(0, IDX.abs()).sum(1),
     "arcs": lambda d: d.edge_weight[torch.tensor([5, 88, 0])],
     "no rows": lambda d: d.x[torch.tensor([], dtype=torch.long)],
     "a mask of an index": lambda d: u.index_to_mask(IDX, size=d.num_nodes),

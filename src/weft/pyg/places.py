@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
 
 import torch
@@ -34,14 +35,17 @@ class Chosen(Space):
 def chosen(call: Call, idx: Tensor, space: Space) -> Chosen:
     """Those of the rows that an index names which are here. Every rank calls it.
 
-    What is found is kept with the index for as long as that is not written to.
+    What is found is kept for as long as the index lives and is not written to: with the space, since virtual
+    ranks may have one index together.
     """
-    kept = idx.__dict__.get("_weft_chosen")
-    if kept is not None and kept[0] == idx._version and kept[1] is space:
-        found: Chosen = kept[2]
-        return found
+    known = space.indices
+    found = known.get(id(idx))
+    if found is not None and found[0]() is idx and found[1] == idx._version:
+        return found[2]
+    for dead in [key for key, (of, _, _) in known.items() if of() is None]:
+        del known[dead]
     made = _choose(call, idx, space)
-    idx.__dict__["_weft_chosen"] = (idx._version, space, made)
+    known[id(idx)] = (weakref.ref(idx), idx._version, made)
     return made
 
 
