@@ -237,5 +237,5 @@ def test_a_data_of_pyg_and_a_graph_are_graphs_already() -> None:
     assert torch.equal(load(to_pyg(graph)).indices, graph.indices)
     with pytest.raises(UserError, match="a list is no graph"):
         load([1, 2])
-    with pytest.raises(UserError, match="Data is none. Leave it out"):
+    with pytest.raises(UserError, match=r"Data is none\. Leave it out"):
         load(to_pyg(graph), arc_columns=["weight"])

@@ -137,7 +137,10 @@ def of(**changes):
 
 WRONG = {
     "of another layout": (lambda: of(adj_t=lambda d: d.adj_t.to_sparse_coo()), "layout torch.sparse_coo"),
-    "of other vertices": (lambda: of(adj_t=lambda d: torch.eye(5).to_sparse_csr()), "has 5 rows, but data has 23"),
+    "of other vertices": (
+        lambda: of(adj_t=lambda d: torch.eye(5).to_sparse_csr()),
+        "has 5 rows, but data has 23",
+    ),
     "of features": (lambda: of(x=lambda d: d.x.to_sparse_csr()), "data.x is sparse"),
 }
 

@@ -522,7 +522,9 @@ class Communicator(ABC):
         self._check_tensor(name, x)
         if x.requires_grad:
             if torch.is_grad_enabled():
-                lost = f"{name}: x wants a gradient, and what a message brings has none. Say x.detach() if so."
+                lost = (
+                    f"{name}: x wants a gradient, and what a message brings has none. Say x.detach() if so."
+                )
                 warnings.warn(Note(lost), stacklevel=4)
             x = x.detach()
         return x if x.is_contiguous() else x.contiguous()

@@ -12,7 +12,14 @@ from weft.errors import UserError, unknown
 from weft.graph.generators import bter, er, karate, kronecker, sbm
 from weft.graph.generators.common import furnish_arcs
 from weft.graph.graph import Graph
-from weft.graph.readers import from_pyg, ogb_links, read_edge_list, read_matrix_market, read_npz, read_planetoid
+from weft.graph.readers import (
+    from_pyg,
+    ogb_links,
+    read_edge_list,
+    read_matrix_market,
+    read_npz,
+    read_planetoid,
+)
 from weft.graph.readers.files import stem
 from weft.graph.readers.planetoid import is_planetoid
 from weft.graph.store import open_store

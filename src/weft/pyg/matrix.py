@@ -39,21 +39,24 @@ class Matrix(Tag):
     def row(self, k: int) -> Tensor:
         """Columns (0) or rows (1) of the entries: names."""
         assert self.entries is not None
-        tag = tag_of(self.entries)
-        assert tag is not None and isinstance(tag.names, tuple)
-        return set_tag(self.entries[k].clone(), Tag(tag.space, 0, tag.names[k]))
+        space, names = _named(self.entries)
+        return set_tag(self.entries[k].clone(), Tag(space, 0, names[k]))
 
     @property
     def arcs(self) -> Space:
-        tag = tag_of(self.entries)
-        assert tag is not None
-        return tag.space
+        return _named(self.entries)[0]
 
     @property
     def columns(self) -> Names:
-        tag = tag_of(self.entries)
-        assert tag is not None and isinstance(tag.names, tuple)
-        return tag.names[0]
+        return _named(self.entries)[1][0]
+
+
+def _named(index: Tensor | None) -> tuple[Space, tuple[Names, Names]]:
+    """The arcs of a tagged edge_index, and what its two rows name."""
+    tag = tag_of(index)
+    assert tag is not None
+    assert isinstance(tag.names, tuple)
+    return tag.space, tag.names
 
 
 def arcs_of(adj: Tensor, name: str) -> Tensor:
@@ -75,18 +78,18 @@ def cut_rows(adj: Tensor, index: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
 
     index   the tagged edge_index [2, m_own] of its entries, `mine` of `arcs_of`
     """
-    tag = tag_of(index)
-    assert tag is not None and isinstance(tag.names, tuple)
-    source, target = tag.names
+    arcs, (source, target) = _named(index)
     width = source.space.size if source.halo is None else source.halo.size
     order = (index[1] * width + index[0]).argsort()
     mine = mine[order]
-    entries = set_tag(index[:, order], Tag(Root(tag.space.comm, mine, tag.space.total, "arcs"), 1, tag.names))
+    entries = set_tag(index[:, order], Tag(Root(arcs.comm, mine, arcs.total, "arcs"), 1, (source, target)))
     counts = torch.bincount(entries[1], minlength=target.space.size)
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     values = adj.values()[mine.to(adj.device)]
     size = (target.space.size, width)
-    rows = torch.sparse_csr_tensor(starts, entries[0], values, size, device=adj.device, check_invariants=False)
+    rows = torch.sparse_csr_tensor(
+        starts, entries[0], values, size, device=adj.device, check_invariants=False
+    )
     return set_tag(rows, Matrix(target.space, 0, None, entries)), mine
 
 

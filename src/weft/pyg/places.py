@@ -1,7 +1,7 @@
 """Rows by their places in the tensor of one process: x[idx], where idx is the same on every rank.
 
-    idx   [k]    places among all rows, such as the `train_idx` of a split; the same numbers on every rank
-    x[idx]       row i lies with whoever has the row idx[i] of x: nothing moves
+idx   [k]    places among all rows, such as the `train_idx` of a split; the same numbers on every rank
+x[idx]       row i lies with whoever has the row idx[i] of x: nothing moves
 """
 
 from __future__ import annotations
