@@ -229,9 +229,10 @@ def join(engine: str = "auto", seed: int | None = None) -> Job:
     """
     if _joined:
         raise UserError("weft.join() was called before in this script. Use the job that it gave.")
-    _joined.append(ranks(engine=engine, seed=seed))
-    job = _joined[0].__enter__()
-    atexit.register(_joined[0].__exit__, None, None, None)
+    block = ranks(engine=engine, seed=seed)
+    job = block.__enter__()
+    _joined.append(block)
+    atexit.register(block.__exit__, None, None, None)
     return job
 
 
