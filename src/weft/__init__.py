@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .pyg import Job as Job
     from .pyg import accelerate as accelerate
     from .pyg import explain as explain
+    from .pyg import join as join
     from .pyg import ranks as ranks
     from .train import RunConfig as RunConfig
     from .train import Trainer as Trainer
@@ -42,6 +43,7 @@ _HOMES = {
     "accelerate": "pyg",
     "connect": "comm",
     "explain": "pyg",
+    "join": "pyg",
     "load": "graph",
     "ranks": "pyg",
 }
@@ -58,6 +60,7 @@ __all__ = [
     "accelerate",
     "connect",
     "explain",
+    "join",
     "load",
     "ranks",
 ]

@@ -10,7 +10,7 @@ import torch
 
 from weft.comm import Communicator, run_ranks
 from weft.comm.selftest import CASES
-from weft.errors import UserError
+from weft.errors import Note, UserError
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 27, 64])
@@ -156,3 +156,10 @@ def test_out_may_not_be_the_input_of_a_gather() -> None:
 
     with pytest.raises(UserError, match="share their memory"):
         run_ranks(work, 1, "threads")
+
+
+def test_a_gradient_that_ends_at_a_message_is_told_and_detached_it_is_not() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with pytest.warns(Note, match="all_reduce: x wants a gradient"):
+        run_ranks(lambda comm: comm.all_reduce(x * 2), 1, "threads")
+    run_ranks(lambda comm: comm.all_reduce((x * 2).detach()), 1, "threads")  # a warning would be an error

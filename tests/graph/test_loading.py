@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from weft.errors import UserError
-from weft.graph import Graph, data_sets, from_pyg, karate, load, read, sbm, split, write_store
+from weft.graph import Graph, data_sets, from_pyg, karate, load, read, sbm, split, to_pyg, write_store
 
 DATA = os.environ.get("WEFT_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="WEFT_DATA is not set: no real graphs to read")
@@ -228,3 +228,14 @@ def test_columns_are_named_for_edge_lists_alone(no_data: Path) -> None:
     for spec in ("karate", "er:nodes=9", "k.weft"):
         with pytest.raises(UserError, match="names the columns of an edge list"):
             load(spec, arc_columns=["time"])
+
+
+def test_a_data_of_pyg_and_a_graph_are_graphs_already() -> None:
+    pytest.importorskip("torch_geometric")
+    graph = karate()
+    assert load(graph) is graph
+    assert torch.equal(load(to_pyg(graph)).indices, graph.indices)
+    with pytest.raises(UserError, match="a list is no graph"):
+        load([1, 2])
+    with pytest.raises(UserError, match=r"Data is none\. Leave it out"):
+        load(to_pyg(graph), arc_columns=["weight"])

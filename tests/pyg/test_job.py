@@ -142,18 +142,47 @@ def test_the_example_on_real_ranks_is_that_of_one_process(capfd):
         assert found == pytest.approx(alone, rel=3e-5)
 
 
+BLOCK = f"""
+import torch, weft
+with weft.ranks() as job:
+    data = job.share(weft.load({GRAPH!r}))
+    print('rows', data.x.shape[0], 'of', data.x.size(0) / 1, torch.rand(1).item())
+"""
+FLAT = f"""
+import torch, weft
+job = weft.join()
+data = job.share(weft.load({GRAPH!r}))
+print('rows', data.x.shape[0], 'of', data.x.size(0) / 1, torch.rand(1).item())
+"""
+
+
 @pytest.mark.slow
-def test_a_plain_script_without_a_guard_runs_on_ranks_once_each(tmp_path, capfd):
-    (tmp_path / "script.py").write_text(
-        "import torch, weft\n"
-        "with weft.ranks() as job:\n"
-        f"    data = job.share(weft.load({GRAPH!r}))\n"
-        "    print('rows', data.x.shape[0], 'of', data.x.size(0) / 1, torch.rand(1).item())\n"
-    )
+@pytest.mark.parametrize("text", [BLOCK, FLAT], ids=["block", "flat"])
+def test_a_plain_script_without_a_guard_runs_on_ranks_once_each(text, tmp_path, capfd):
+    (tmp_path / "script.py").write_text(text)
     assert main(["run", "--ranks", "2", "--engine", "torch", "script.py"]) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if "rows" in line]
     assert sorted(line.split("rows ")[1].split(" of")[0] for line in lines) == ["48", "49"]
     assert len({line.split()[-1] for line in lines}) == 1  # random numbers that all ranks draw are the same
+
+
+def test_a_flat_script_joins_until_it_ends_and_once(monkeypatch):
+    at_end = []
+    monkeypatch.setattr("weft.pyg.job._joined", [])
+    monkeypatch.setattr("atexit.register", lambda do, *args: at_end.append((do, args)))
+    job = weft.join(seed=3)
+    x = torch.ones(40, 3)
+    try:
+        assert (job.rank, job.size) == (0, 1)
+        with pytest.raises(UserError, match=r"weft.join\(\) was called before"):
+            weft.join()
+        dropped = F.dropout(x, 0.5)
+    finally:
+        for do, args in at_end:
+            do(*args)
+    with ranks(seed=3):  # the masks that a block has
+        assert torch.equal(dropped, F.dropout(x, 0.5))
+    assert not torch.equal(dropped, F.dropout(x, 0.5))  # torch's own again
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as g
@@ -126,7 +125,7 @@ REFUSALS = {
     "softmax over rows": lambda d: d.x.softmax(dim=0),
     "the first rows": lambda d: d.x[:5],
     "one row": lambda d: d.x[3],
-    "rows by number": lambda d: d.x[torch.tensor([0, 4])],
+    "rows by numbers of two dims": lambda d: d.x[torch.tensor([[0, 4]])],
     "all pairs": lambda d: d.x @ d.x.t(),
     "distances of all pairs": lambda d: torch.cdist(d.x, d.x),
     "this rank's numbers": lambda d: d.x.tolist(),
@@ -144,7 +143,6 @@ REFUSALS = {
     "columns of bounded norm": lambda d: d.x.renorm(2, 1, 1.0),
     "the spectral norm": lambda d: torch.linalg.norm(d.x, 2),
     "where a mask holds": lambda d: torch.where(d.train_mask),
-    "an index of numpy": lambda d: d.x[np.array([0, 4])],
     "quantiles": lambda d: torch.quantile(d.x, 0.5),
     "a backward of rows": lambda d: (d.x * torch.ones(1, requires_grad=True).double()).backward(),
 }

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from weft.errors import UserError
-from weft.graph import Graph, load
+from weft.graph import Graph, load, to_pyg
 from weft.kernels import use
 from weft.nn import MODELS
 from weft.train import RunConfig, RunFolder, Trainer
@@ -53,6 +53,12 @@ def test_a_seed_repeats_a_run_to_the_bit_and_another_does_not(name):
     assert same_weights(a, b)
     assert loss_a != loss_c
     assert not same_weights(a, c)
+
+
+def test_a_data_of_pyg_trains_as_its_graph_does():
+    pytest.importorskip("torch_geometric")
+    losses = [trained(source, config(epochs=2))[1] for source in (small(), to_pyg(small()))]
+    assert losses[0] == losses[1]
 
 
 def test_a_run_does_not_depend_on_what_torch_drew_before():

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -31,7 +32,7 @@ from torch import Tensor
 from weft import place
 from weft.comm import ledger as tally
 from weft.comm.ledger import RankState, Traffic
-from weft.errors import UserError, unknown
+from weft.errors import Note, UserError, unknown
 
 OPS = ("sum", "max", "min")
 DTYPES = frozenset({torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8})
@@ -520,6 +521,11 @@ class Communicator(ABC):
     def _readable(self, name: str, x: Tensor) -> Tensor:
         self._check_tensor(name, x)
         if x.requires_grad:
+            if torch.is_grad_enabled():
+                lost = (
+                    f"{name}: x wants a gradient, and what a message brings has none. Say x.detach() if so."
+                )
+                warnings.warn(Note(lost), stacklevel=4)
             x = x.detach()
         return x if x.is_contiguous() else x.contiguous()
 

@@ -12,7 +12,14 @@ from weft.errors import UserError, unknown
 from weft.graph.generators import bter, er, karate, kronecker, sbm
 from weft.graph.generators.common import furnish_arcs
 from weft.graph.graph import Graph
-from weft.graph.readers import ogb_links, read_edge_list, read_matrix_market, read_npz, read_planetoid
+from weft.graph.readers import (
+    from_pyg,
+    ogb_links,
+    read_edge_list,
+    read_matrix_market,
+    read_npz,
+    read_planetoid,
+)
 from weft.graph.readers.files import stem
 from weft.graph.readers.planetoid import is_planetoid
 from weft.graph.store import open_store
@@ -27,14 +34,15 @@ FORMATS = (".weft", ".npz", ".mtx", ".mtx.gz", *_LISTS)
 
 
 def load(
-    spec: str | Path, data_dir: str | Path | None = None, arc_columns: Sequence[str] | None = None
+    spec: str | Path | Any, data_dir: str | Path | None = None, arc_columns: Sequence[str] | None = None
 ) -> Graph:
-    """The graph that `spec` names.
+    """The graph that `spec` names, or that it is.
 
         sbm:nodes=20000,classes=8     a generator and its arguments; the bare name takes the defaults
         g.weft, soc.txt.gz, a.mtx     a store (checksums are verified) or a file, by its ending
         planetoid/Cora                a folder of Planetoid files
         cora                          a data set under `data_dir`, else $WEFT_DATA; capitals don't matter
+        a PyG `Data`                  as `from_pyg` has it; a `Graph` stays
 
     `arc_columns` names the columns of an edge list after its two ids (`read_edge_list`).
 
@@ -47,6 +55,9 @@ def load(
         ...
     weft.errors.UserError: unknown generator 'kroneker'. Did you mean 'kronecker'? Known: bter, er, ...
     """
+    if not isinstance(spec, (str, Path)):
+        _refuse_columns(type(spec).__name__, arc_columns)
+        return _as_graph(spec)
     text = str(spec)
     path = Path(text)
     if text.lower() in GENERATORS:
@@ -61,6 +72,15 @@ def load(
     if _has_format(text) or os.sep in text:
         raise UserError(f"no file {text}. Check the path.")
     return _data_set(text, data_dir, arc_columns)
+
+
+def _as_graph(given: Any) -> Graph:
+    """What is a graph already, ours or PyG's."""
+    if isinstance(given, Graph):
+        return given
+    if hasattr(given, "edge_index") and hasattr(given, "num_nodes"):
+        return from_pyg(given)
+    raise UserError(f"a {type(given).__name__} is no graph. Give a name, a path, a Graph or a PyG Data.")
 
 
 def generate(name: str, arguments: dict[str, Any]) -> Graph:

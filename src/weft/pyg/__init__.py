@@ -2,6 +2,6 @@
 
 from .call import Refused
 from .fast import accelerate, explain
-from .job import Job, ranks
+from .job import Job, join, ranks
 
-__all__ = ["Job", "Refused", "accelerate", "explain", "ranks"]
+__all__ = ["Job", "Refused", "accelerate", "explain", "join", "ranks"]

@@ -11,6 +11,7 @@ with weft.ranks() as job:
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from ..parallel import Rows, collect_by_number
 from .call import Refused
 from .fast import install
 from .layerwise import layerwise
+from .matrix import Matrix
 from .mode import Alone, Sharing
 from .rowwise import by_row
 from .share import Cut, share, whole
@@ -181,6 +183,8 @@ class Job:
         if tag is None:
             return x.detach()
         with torch._C.DisableTorchFunction():
+            if isinstance(tag, Matrix):
+                raise UserError("a sparse matrix cannot be collected. Keep it as it was before job.share.")
             if tag.names is not None:
                 raise UserError(
                     "vertex numbers cannot be collected. Keep edge_index as it was before job.share."
@@ -212,3 +216,25 @@ def ranks(comm: Communicator | None = None, engine: str = "auto", seed: int | No
         torch.set_rng_state(comm.broadcast(torch.get_rng_state(), 0, phase="weights"))
     with job.sharing:
         yield job
+
+
+def join(engine: str = "auto", seed: int | None = None) -> Job:
+    """`ranks` for a script that is not written as a block: the ranks share until the script ends.
+
+        job = weft.join()
+        data = job.share(data)
+        model = job.wrap(model)
+
+    Call it once. What is done at the end of the block of `ranks` is done when the process ends.
+    """
+    if _joined:
+        raise UserError("weft.join() was called before in this script. Use the job that it gave.")
+    block = ranks(engine=engine, seed=seed)
+    job = block.__enter__()
+    _joined.append(block)
+    atexit.register(block.__exit__, None, None, None)
+    return job
+
+
+_joined: list[contextlib.AbstractContextManager[Job]] = []
+"""What `join` entered: it must live as long as the process."""

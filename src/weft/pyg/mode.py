@@ -16,6 +16,7 @@ from ..errors import UserError
 from ..kernels.function import Function
 from . import adding, backward, chance, local, losses, norms, picking, products, reducing, shapes  # noqa: F401
 from .call import RULES, Call, Refused, name_of
+from .matrix import matrix_of, matrix_rule
 from .refusals import REASONS
 from .space import Count, Space, tag_of
 
@@ -96,6 +97,8 @@ class Sharing(TorchFunctionMode):
         ):
             return func(*args, **kwargs)
         call = Call(func, args, kwargs, self)
+        if (matrix := matrix_of(call)) is not None:
+            return matrix_rule(call, matrix)
         rule = RULES.get(name)
         if rule is None:
             raise call.refuse("is not known for rows that are spread over ranks")

@@ -12,6 +12,7 @@ from .call import Call, names_of, positive, put, rule
 from .halo import extended
 from .local import adopt
 from .naming import resolved
+from .places import chosen
 from .space import Count, Names, Several, Space, Tag, agree, cut, here, tag_of
 
 
@@ -158,8 +159,11 @@ def _must_fit(call: Call, x: Tensor, dim: int, picks: Tensor, by: Tag) -> None:
 
 def _by_names(call: Call, x: Tensor, tag: Tag, picks: Tensor, items: list[Any], made: int) -> Any:
     by = tag_of(picks)
+    if by is None:
+        space = chosen(call, picks, tag.space)
+        items = [space.at if item is picks else item for item in items]
+        return put(_take(x, tag.dim, space.at, items), Tag(space, made, _of_one_kind(call, tag.names)))
     places, names = resolved(call, picks, tag.space)
-    assert by is not None
     if places is not picks:
         items = [places if item is picks else item for item in items]
     whole = x if names.halo is None else extended(x, tag.dim, names.halo)
@@ -269,6 +273,8 @@ def setitem(call: Call) -> Any:
             raise call.refuse(f"writes some rows of {tag.space} by their place. Use a mask")
         _values_fit(call, tag.space, value)
         return call.run()
+    if by is None and index.advanced == [k]:
+        return _set_chosen(call, x, tag, index, value)
     names = names_of(by)
     if index.advanced != [k] or by is None or names is None or not agree(names.space, tag.space):
         raise call.refuse(f"writes rows of {tag.space} by numbers, and on ranks these are not row numbers")
@@ -310,6 +316,19 @@ def _set_where(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> An
             # One value for every row of all ranks, such as torch.rand(int(mask.sum())): each takes its own.
             return call.func(x, call.args[1], value[space.places.to(value.device)])
     return call.run()
+
+
+def _set_chosen(call: Call, x: Tensor, tag: Tag, index: _Index, value: Any) -> Any:
+    """x[idx] = value, by places in one process: every rank writes the rows that it has."""
+    k = index.advanced[0]
+    space = chosen(call, index.items[k], tag.space)
+    _values_fit(call, space, value)
+    if tag.dim == 0 and _of_all_rows(call, value, space):
+        value = value[space.ids.to(value.device)]
+    elif tag.dim and isinstance(value, Tensor) and value.dim() and tag_of(value) is None:
+        raise call.refuse("writes rows by their place in a dim that is not the first. Use a mask")
+    items = [space.at if i == k else item for i, item in enumerate(index.items)]
+    return call.func(x, tuple(items), value)
 
 
 def _of_all_rows(call: Call, value: Any, space: Space) -> bool:

@@ -18,7 +18,8 @@ from ..parallel.assign import assign, check_partition
 from ..parallel.grid import parse
 from ..parallel.source import read_arcs, read_vertices
 from ..partition import ORDERS
-from .space import Count, Halo, Names, Root, Tag, here, set_tag
+from .matrix import Matrix, arcs_of, cut_rows
+from .space import Count, Halo, Names, Root, Tag, here, set_tag, tag_of
 
 
 @dataclass
@@ -126,23 +127,27 @@ def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
 
 
 def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
-    _check(data, comm)
-    edges, n = data.edge_index.cpu(), int(data.num_nodes)
+    kinds = {key: _kind(data, key) for key in data.keys()}  # noqa: SIM118  not a dict
+    matrices = {key: arcs_of(data[key].cpu(), key) for key, kind in kinds.items() if kind == "matrix"}
+    edges, n = _check(data, matrices, comm).cpu(), int(data.num_nodes)
     graph = Graph.from_arcs(edges[0], edges[1], n)
     shares = Shares(comm, graph, cut, seed)
-    kinds = {key: _kind(data, key) for key in data.keys()}  # noqa: SIM118  not a dict
     arcs = {key: _arcs(shares, data[key]) for key, kind in kinds.items() if kind == "arcs"}
+    for key, entries in matrices.items():
+        arcs[key] = cut_rows(data[key], *_arcs(shares, entries))
     out = data.__class__()
     for key, kind in kinds.items():
         value = data[key]
-        if kind == "arcs":
+        if kind in ("arcs", "matrix"):
             out[key] = arcs[key][0]
         elif kind == "vertex":
             out[key] = shares.rows(value, data.__cat_dim__(key, value))
         elif kind in arcs:
             index, mine = arcs[kind]
-            tag = index.__dict__["_weft_tag"]
-            out[key] = set_tag(value[mine.to(value.device)], Tag(tag.space, 0))
+            tag = tag_of(index)
+            assert tag is not None
+            space = tag.arcs if isinstance(tag, Matrix) else tag.space
+            out[key] = set_tag(value[mine.to(value.device)], Tag(space, 0))
         elif key != "num_nodes":
             out[key] = value
     out.num_nodes = Count(shares.space)
@@ -193,32 +198,41 @@ def _arcs(shares: Shares, edges: Tensor, of: Shares | None = None) -> tuple[Tens
 
 
 def _kind(data: Any, key: str) -> str:
-    """`arcs`, `vertex`, the edge_index that a value goes with, or `other`."""
+    """`arcs`, `matrix`, `vertex`, the edge_index or matrix that a value goes with, or `other`."""
     value = data[key]
     if not isinstance(value, Tensor):
         if key.startswith("adj"):
             raise UserError(
-                f"data.{key} is a sparse matrix, which is not shared. Use edge_index in its place."
+                f"data.{key} is a {type(value).__name__}, which is not shared. "
+                "Use edge_index in its place, or a tensor in torch.sparse_csr."
             )
         return "other"
+    if value.layout != torch.strided:
+        if not key.startswith("adj"):
+            raise UserError(f"data.{key} is sparse, and only adj_t is shared so. Use data.{key}.to_dense().")
+        return "matrix"
     if key.endswith("index") and value.dim() == 2 and value.shape[0] == 2 and not value.is_floating_point():
         return "arcs"
-    if value.is_sparse or value.layout != torch.strided:
-        raise UserError(f"data.{key} is a sparse matrix, which is not shared. Use edge_index in its place.")
     beside = next((k for k in (f"{key}_index",) if k in data), None)
     if beside is not None:
         return beside
     if data.is_edge_attr(key):
-        return "edge_index"
+        return "edge_index" if "edge_index" in data else "adj_t"
     return "vertex" if data.is_node_attr(key) else "other"
 
 
-def _check(data: Any, comm: Communicator) -> None:
-    """Refuse what is damaged, or is not the same graph on every rank."""
-    edges = data.edge_index
+def _check(data: Any, matrices: dict[str, Tensor], comm: Communicator) -> Tensor:
+    """The arcs; refuse what is damaged, or is not the same graph on every rank."""
+    edges = data.edge_index if "edge_index" in data else matrices.get("adj_t")
     if edges is None or edges.dim() != 2 or edges.shape[0] != 2:
-        raise UserError("data.edge_index must have the shape 2 x arcs. Give a Data with edge_index.")
-    _check_edges(edges, (int(data.num_nodes), int(data.num_nodes)), "data.edge_index", comm)
+        raise UserError("data.edge_index must have the shape 2 x arcs. Give a Data with edge_index or adj_t.")
+    n = int(data.num_nodes)
+    _check_edges(edges, (n, n), "data.edge_index", comm)
+    for key, entries in matrices.items():
+        if data[key].shape[0] != n:
+            raise UserError(f"data.{key} has {data[key].shape[0]} rows, but data has {n} vertices.")
+        _check_edges(entries, (n, n), f"data.{key}", comm)
+    return edges
 
 
 def _check_edges(edges: Tensor, counts: tuple[int, int], name: str, comm: Communicator) -> None:

@@ -34,6 +34,7 @@ class Space:
     span     a bound of the numbers, the same on every rank: ids[k] < span
     places   the rows' places in the tensor that one process would have
     family   which numbers these are: two spaces of one family number rows alike
+    indices  what is known of indices into it (`places.chosen`)
     """
 
     def __init__(self, comm: Communicator, size: int, span: int, name: str, family: Any = None):
@@ -43,6 +44,7 @@ class Space:
         self._total: int | None = None
         self._places: Tensor | None = None
         self._made: dict[Any, Space] = {}
+        self.indices: dict[int, Any] = {}
 
     @property
     def ids(self) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..comm import Communicator
 from ..comm.threads import single
 from ..errors import unknown
-from ..graph import Graph, Store
+from ..graph import Graph, Store, load
 from ..graph.normalise import rows_to_one
 from ..memory import trim
 from ..minibatch import Features
@@ -40,6 +40,7 @@ from .tasks import TASKS, check_task, check_task_options
 class Trainer:
     """Trains a model on a graph: a task (classes, links), an encoder (whole graph, sampled), a loop.
 
+    `source` is a graph, a store, or what `load` takes: a spec, a PyG `Data`.
     `judged=False` is for inference: the graph needs no labels, no split and no pairs to be judged by.
     `model` stands in for the one that the config describes, `blocks` for the partition.
 
@@ -53,13 +54,14 @@ class Trainer:
 
     def __init__(
         self,
-        source: Graph | Store,
+        source: Graph | Store | Any,
         config: RunConfig,
         comm: Communicator | None = None,
         judged: bool = True,
         model: Model | None = None,
         blocks: Blocks | None = None,
     ):
+        source = source if isinstance(source, (Graph, Store)) else load(source)
         check_task_options(config)
         if isinstance(source, Graph) and judged:
             check_task(source, config)
