@@ -15,7 +15,7 @@ from weft.graph import Graph, load, to_pyg
 from weft.kernels import use
 from weft.nn import MODELS
 from weft.train import RunConfig, RunFolder, Trainer
-from weft.train.trainer import prepare_features
+from weft.train.inputs import prepare_features
 
 from .graphs import config, multilabel, small
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft predict runs/sbm-gcn-1
   weft predict runs/mine other.weft --ranks 4 --strategy halo --into predictions
-  weft predict runs/mine huge.weft --memory 500MB    layer by layer, rows on disk
+  weft predict runs/mine huge.weft --memory-budget 500MB    layer by layer, rows on disk
   weft predict runs/mine --json
   weft predict runs/ogbl-ddi-sage-1 --pairs maybe.csv    scores of pairs, by a run of --task link"""
 
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--memory", metavar="SIZE",
-        help="layer by layer, rows on disk: a step holds at most so much beside the arcs, as 500MB",
+        help="as --memory-budget: layer by layer, rows on disk; a step holds at most so much beside the arcs",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
@@ -74,8 +74,12 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"no file {parsed.pairs}. Check the path.")
     flags = ["--into", str(out), *(["--json"] if parsed.json else [])]
     flags += ["--pairs", str(pairs)] if pairs else []
-    flags += ["--memory", parsed.memory] if parsed.memory else []
-    memory = _memory(parsed.memory, config, parser.given(arguments)) if parsed.memory else 0
+    asked = parsed.memory
+    if "batch.memory_budget" in config.given:
+        asked, config.batch.memory_budget = asked or config.batch.memory_budget, ""
+    flags += ["--memory", asked] if asked else []
+    flag = "--memory" if parsed.memory else "--memory-budget"
+    memory = _memory(asked, flag, config, parser.given(arguments)) if asked else 0
     work = functools.partial(
         predict, run=str(saved.path), config=config, out=out, as_json=parsed.json, pairs=pairs, memory=memory
     )
@@ -83,16 +87,16 @@ def run(arguments: Sequence[str]) -> int:
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
 
 
-def _memory(text: str, config: RunConfig, given: set[str]) -> int:
-    """The bytes of `--memory`; what layer by layer does not do is refused."""
+def _memory(text: str, flag: str, config: RunConfig, given: set[str]) -> int:
+    """The bytes of `--memory-budget`; what layer by layer does not do is refused."""
     from ..minibatch.cache import parse_bytes
 
     if config.train.task == "link":
-        raise UserError("--memory is for runs that tell classes, not for --task link. Leave it out.")
+        raise UserError(f"{flag} is for runs that tell classes, not for --task link. Leave it out.")
     for name in ("strategy", "grid", "replication", "exchange"):
         if f"parallel.{name}" in given:
             raise UserError(f"layer by layer, rows are cut by --partition alone. Leave out --{name}.")
-    return parse_bytes(text, "--memory")
+    return parse_bytes(text, flag)
 
 
 def _keep_arcs(config: RunConfig, trained: RunConfig) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..memory import empty
 from ..meter import left_out
+from ..paged import cut, pieces
 from . import dry, native
 from .function import Function
 
@@ -125,10 +126,12 @@ def keep_mask(
 def _apply(x: Tensor, y: Tensor, relu: bool, p: float, key: int, rows: Tensor | None, first: int) -> Tensor:
     if native.served(x) and (rows is None or rows.device.type == "cpu"):
         rows = None if rows is None else rows.to(torch.int64).contiguous()
-        native.kernel("dropout", x)(
-            native.address(x), native.address(y), x.shape[0], x.shape[1], native.address(rows), first, key,
-            _threshold(p), 1 / (1 - p), relu, native.threads(4 * x.numel()),
-        )  # fmt: skip
+        for piece in pieces(x, writes=[y]):
+            a, b, own = cut(x, piece), cut(y, piece), None if rows is None else cut(rows, piece)
+            native.kernel("dropout", x)(
+                native.address(a), native.address(b), a.shape[0], a.shape[1], native.address(own),
+                first + piece.start, key, _threshold(p), 1 / (1 - p), relu, native.threads(4 * a.numel()),
+            )  # fmt: skip
         return y
     if dry.is_dry(x, y, rows):
         left_out("dropout" if p else "relu", x)
@@ -160,7 +163,8 @@ class _ReluDropout(Function):
         ctx.mark_dirty(x)
         data = x.detach()
         if native.served(x) and p == 0:
-            data.relu_()
+            for piece in pieces(data):
+                cut(data, piece).relu_()
         else:
             _apply(data, data, True, p, key, rows, first)
         ctx.scale = 1 / (1 - p)
@@ -173,10 +177,12 @@ class _ReluDropout(Function):
         dy = grads[0].contiguous()
         if native.served(y, dy):
             dx = empty(*dy.shape, like=dy)
-            native.kernel("relu_backward", y)(
-                native.address(y), native.address(dy), dy.numel(), ctx.scale, native.address(dx),
-                native.threads(dy.numel()),
-            )  # fmt: skip
+            for piece in pieces(y, dy, writes=[dx]):
+                a, b, c = cut(y, piece), cut(dy, piece), cut(dx, piece)
+                native.kernel("relu_backward", y)(
+                    native.address(a), native.address(b), b.numel(), ctx.scale, native.address(c),
+                    native.threads(b.numel()),
+                )  # fmt: skip
         elif dry.is_dry(y, dy):
             left_out("relu", dy)
             dx = dry.blank(*dy.shape, dtype=dy.dtype)

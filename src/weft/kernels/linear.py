@@ -1,4 +1,7 @@
-"""Dense products whose large results come from the pool."""
+"""Dense products whose large results come from the pool.
+
+Rows are taken some at a time (`paged.pieces`), the same in memory and in files: so are the bits.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from torch import Tensor
 
 from ..memory import empty
 from ..meter import left_out, metered
+from ..paged import cut, pieces
 from .function import Function
 
 
@@ -54,14 +58,42 @@ def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if out.is_meta:
         left_out("product", h, weight)
         return out
-    if bias is None:
-        return torch.mm(h.detach(), weight.detach(), out=out)
-    return torch.addmm(bias.detach(), h.detach(), weight.detach(), out=out)
+    h, weight = h.detach(), weight.detach()
+    for piece in pieces(h, writes=[out], always=True):
+        if bias is None:
+            torch.mm(cut(h, piece), weight, out=cut(out, piece))
+        else:
+            torch.addmm(bias.detach(), cut(h, piece), weight, out=cut(out, piece))
+    return out
+
+
+def _add_product_(y: Tensor, h: Tensor, weight: Tensor) -> Tensor:
+    """y += h W."""
+    for piece in pieces(y, h, always=True):
+        cut(y, piece).addmm_(cut(h, piece), weight)
+    return y
 
 
 def _outer(h: Tensor, dy: Tensor) -> Tensor:
     """hᵀ dy. Where dy is thin, BLAS is four times faster the other way round (docs/log.md)."""
-    return (dy.t() @ h).t() if 4 * dy.shape[1] < h.shape[1] else h.t() @ dy
+    thin = 4 * dy.shape[1] < h.shape[1]
+    left, right = (dy, h) if thin else (h, dy)
+    total: Tensor | None = None
+    for piece in pieces(left, right, always=True):
+        part = cut(left, piece).t() @ cut(right, piece)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total.t() if thin else total
+
+
+def _sum(dy: Tensor) -> Tensor:
+    """Σ_i dy[i]. [n, w] → [w]"""
+    total: Tensor | None = None
+    for piece in pieces(dy, always=True):
+        part = cut(dy, piece).sum(0)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
 
 
 class _Pair(Function):
@@ -80,9 +112,9 @@ class _Pair(Function):
         dy1, dy2 = grads
         dh = db = None
         if ctx.needs_input_grad[0]:
-            dh = _product(dy1, first.t()).addmm_(dy2, second.t())
+            dh = _add_product_(_product(dy1, first.t()), dy2, second.t())
         if ctx.needs_input_grad[2]:
-            db = dy1.sum(0)
+            db = _sum(dy1)
         return dh, _outer(h, dy1), db, _outer(h, dy2)
 
 
@@ -96,7 +128,7 @@ class _Linear(Function):
             if y.is_meta:
                 left_out("product", h, weight)
             else:
-                y.detach().addmm_(h.detach(), weight.detach())
+                _add_product_(y.detach(), h.detach(), weight.detach())
             return y
         return _product(h, weight, bias)
 
@@ -110,5 +142,5 @@ class _Linear(Function):
             dh = _product(dy, weight.t())
         if ctx.needs_input_grad[1]:
             dweight = _outer(h, dy)
-        db = dy.sum(0) if ctx.needs_input_grad[2] else None
+        db = _sum(dy) if ctx.needs_input_grad[2] else None
         return dh, dweight, db, dy if ctx.needs_input_grad[3] else None

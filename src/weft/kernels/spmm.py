@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..errors import unknown
-from ..memory import empty
+from ..memory import empty, in_file
 from ..meter import metered
-from . import dry, native
+from . import dry, native, walked
 from .csr import CSR
 from .function import Function
 from .sddmm import sddmm
@@ -64,11 +64,10 @@ def multiply(
     rows, width = a.shape[0], x.shape[1]
     if native.served(x, a.indices, values):
         x, values = x.contiguous(), None if values is None else values.contiguous()
+        if in_file(x) and rows and width:
+            return walked.multiply(a, x, values, mean, out, accumulate, _product)
         out = empty(rows, width, like=x) if out is None else out
-        native.kernel("spmm", x, a.indices)(
-            rows, *map(native.address, (a.indptr, a.indices, values, x)), width, native.address(out),
-            mean, accumulate, native.threads((a.arcs + rows) * width),
-        )  # fmt: skip
+        _product(a.indptr, a.indices, values, x, out, mean, accumulate)
         return out
     if dry.is_dry(x, a.indices, values, out):
         return dry.blank(rows, width, dtype=x.dtype) if out is None else dry.written(out)
@@ -81,6 +80,18 @@ def multiply(
     if out is None:
         return y
     return out.add_(y) if accumulate else out.copy_(y)
+
+
+def _product(
+    indptr: Tensor, indices: Tensor, values: Tensor | None, x: Tensor, out: Tensor, mean: bool,
+    accumulate: bool,
+) -> None:  # fmt: skip
+    """The kernel, for as many rows as out has."""
+    rows, width = out.shape
+    native.kernel("spmm", x, indices)(
+        rows, *map(native.address, (indptr, indices, values, x)), width, native.address(out),
+        mean, accumulate, native.threads((indices.numel() + rows) * width),
+    )  # fmt: skip
 
 
 class _Sum(Function):

@@ -52,9 +52,10 @@ class Copies:
         return dict(vars(self))
 
 
-def _sizes(bytes_: int) -> str:
-    """
-    >>> _sizes(2_500_000)
+def say_bytes(bytes_: int) -> str:
+    """A size as people read it.
+
+    >>> say_bytes(2_500_000)
     '2.5 MB'
     """
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -84,8 +85,8 @@ def plan_copies(
     fitting = [parts for parts in range(1, ranks + 1) if parts * arcs_part + features_part <= budget]
     if not fitting:
         raise UserError(
-            f"a memory budget of {_sizes(budget)} is too small for one copy: a rank needs "
-            f"{_sizes(arcs_part)} for arcs and {_sizes(features_part)} for features on {ranks}. "
+            f"a memory budget of {say_bytes(budget)} is too small for one copy: a rank needs "
+            f"{say_bytes(arcs_part)} for arcs and {say_bytes(features_part)} for features on {ranks}. "
             f"Use --memory-budget {arcs_part + features_part}, or more ranks."
         )
     arcs = fitting[-1]

@@ -11,9 +11,7 @@ steps, since rows travel in them; one that is done early has none to ask for.
 from __future__ import annotations
 
 import mmap
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from ..comm import Communicator
 from ..errors import UserError
 from ..nn import Model
 from ..nn.models import hops_of
+from ..paged import Paged
 from ..parallel import Fetch, Owners
 from .block import Block
 from .sampler import Sampler
@@ -44,23 +43,15 @@ class Scroll:
     [5.0, 6.0]
     """
 
-    def __init__(self, rows: int, width: int, dtype: torch.dtype, folder: Path | str | None = None):
+    def __init__(self, rows: int, width: int, dtype: torch.dtype):
         self.width = width
         size = rows * width * dtype.itemsize
         kind = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
-        self._map: mmap.mmap | None = None
+        self._map: Paged | None = None
         if not size:
             self.rows = torch.empty(rows, width, dtype=dtype, device="cpu")
             return
-        try:
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.truncate(size)
-                self._map = mmap.mmap(file.fileno(), size)
-        except OSError as error:
-            raise UserError(
-                f"no room for {size:,} bytes of rows on disk: {error.strerror}. "
-                "Set TMPDIR to a folder with more."
-            ) from None
+        self._map = Paged.make(size)
         self.rows = torch.from_numpy(np.frombuffer(self._map, dtype=kind).reshape(rows, width))
 
     def rest(self) -> None:

@@ -175,7 +175,8 @@ class BatchConfig(Section):
     pipeline: bool = False
     """Three batches in flight: messages travel while others compute, gradients are three steps old."""
     memory_budget: str = ""
-    """Memory a rank may use for arcs and features of batches, such as 2GB: the rest holds others' copies."""
+    """Memory a rank may use, such as 2GB: of the whole graph what does not fit lies in files of TMPDIR; of
+    batches it is for arcs and features, and what is left holds others' copies."""
 
 
 @dataclass
@@ -382,7 +383,8 @@ def unread_by(config: RunConfig, setting: Field) -> UserError | None:
         if chooser.of(config) not in readers:
             return unread(chooser.flag[2:], [chooser.of(config)], setting.name, readers, name)
     size = config.batch.batch_size
-    if setting.section == "batch" and setting.name != "batch_size" and not size:
+    both = ("batch_size", "memory_budget")
+    if setting.section == "batch" and setting.name not in both and not size:
         return UserError(
             f"{setting.name} is for mini-batches, the whole graph is in every step here. "
             "Add --batch-size 1000, or leave it out."

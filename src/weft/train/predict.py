@@ -32,11 +32,12 @@ from ..parallel.source import read_vertices
 from .checkpoint import Checkpoint, Torn, checkpoints
 from .config import RunConfig, load_toml
 from .gradients import finite
+from .inputs import settled_norm
 from .links import Links, embedding_width
 from .rows import read_rows, write_rows
 from .state import EMBEDDINGS
 from .tasks import TASKS, check_task_options
-from .trainer import Trainer, settled_norm
+from .trainer import Trainer
 
 _ROWS = 1 << 16
 """Rows of features that are looked at together."""

@@ -13,6 +13,7 @@ from ..graph.guard import check_fits
 from ..minibatch import fanouts_for, parse_bytes, parse_fanouts
 from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
+from .budget import check_budget
 from .classes import Classes, check_classes
 from .config import LinkConfig, RunConfig, Section, refuse_unread
 from .encoders import FEEDS
@@ -43,6 +44,8 @@ class TaskEntry:
 
 def _check_memory(graph: Graph | Store, config: RunConfig) -> None:
     """A lower bound of what training holds: an activation a layer, the weights and their gradients."""
+    if config.batch.memory_budget and not config.batch.batch_size:
+        return  # activations lie in files
     widths = model_widths(config.model, graph.num_features, graph.num_classes)
     between = widths[1:-1]
     if not between:
@@ -143,5 +146,6 @@ def _check_batches(config: RunConfig) -> None:
         fanouts_for(len(fanouts) if hops is None else hops, fanouts, config.model.layers)
     if options.memory_budget:
         parse_bytes(options.memory_budget)
+    check_budget(config)
     if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":
         raise UserError("adafactor needs whole weights, push-pull cuts the first. Use --feed pull, or adam.")

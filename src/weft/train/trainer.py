@@ -12,9 +12,7 @@ from torch import Tensor
 
 from ..comm import Communicator
 from ..comm.threads import single
-from ..errors import unknown
 from ..graph import Graph, Store, load
-from ..graph.normalise import rows_to_one
 from ..memory import trim
 from ..minibatch import Features
 from ..nn import Model
@@ -22,11 +20,13 @@ from ..nn.layer import data_of
 from ..parallel import Blocks, Operator, Volume, choose
 from ..parallel.assign import assign
 from ..parallel.source import count_arcs
+from .budget import Budget
 from .checkpoint import Checkpoint
 from .config import RunConfig
 from .encoders import Encoder, Passed, Sampled, Update, Whole, first_learned, foretold
 from .facts import take_facts
 from .gradients import Gradients, Told, finite
+from .inputs import read_features
 from .loop import fit
 from .numbers import BadNumbers, line
 from .optimise import Schedule, check_elementwise, optimiser
@@ -87,9 +87,9 @@ class Trainer:
         # What this rank's rows would hold if the vertices were cut in their own order.
         first, last = Blocks.even(source.num_nodes, grid).slab(grid.place(self.comm.rank)[0])
         self.arcs_in_order = count_arcs(source, first, last)
-        x = layout.read(source, "features")
-        x = torch.empty(layout.ids.numel(), 0, device="cpu") if x is None else x
-        self.x = prepare_features(x, config.data.feature_norm, self.comm).to(device=device, dtype=dtype)
+        self.budget = Budget.take(self, layout)
+        aside = self.budget is not None and self.budget.short
+        self.x = read_features(source, layout, config.data.feature_norm, dtype, aside).to(device)
         learned, width = None, self.task.learned_width
         if width:
             check_elementwise(config.train.optimizer)
@@ -271,11 +271,13 @@ class Trainer:
 
     def facts(self) -> dict[str, Any]:
         """What task and encoder add to the summary."""
-        return self.encoder.facts() | self.task.facts()
+        lie = {} if self.budget is None else self.budget.facts()
+        return self.encoder.facts() | self.task.facts() | lie
 
     def notes(self) -> list[str]:
         """Lines that they add to the heading."""
-        return self.encoder.notes(self.task.batches() if self.config.batch.batch_size else "")
+        notes = self.encoder.notes(self.task.batches() if self.config.batch.batch_size else "")
+        return notes if self.budget is None else [*notes, self.budget.note()]
 
     def fit(
         self,
@@ -292,31 +294,3 @@ class Trainer:
         A stop comes after the present update, on all ranks together, and keeps what was learned.
         """
         return fit(self, folder, on_epoch, resume)
-
-
-def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> Tensor:
-    """Features scaled to row sum 1 (`row`), as they are (`none`), or `auto`: row for sparse counts.
-
-    `auto` looks at the rows of all ranks of `comm`.
-
-    >>> prepare_features(torch.tensor([[1., 3.], [0., 0.]]), "row").tolist()
-    [[0.25, 0.75], [0.0, 0.0]]
-    """
-    return rows_to_one(x) if settled_norm([x], how, comm) == "row" else x
-
-
-def settled_norm(pieces: Iterable[Tensor], how: str, comm: Communicator | None = None) -> str:
-    """`row` or `none`, from what `--feature-norm` says and, for `auto`, from the features, seen in pieces."""
-    if how not in ("auto", "row", "none"):
-        raise unknown("feature_norm", how, ["auto", "row", "none"])
-    if how != "auto":
-        return how
-    facts = torch.zeros(3, dtype=torch.int64, device="cpu")
-    for x in pieces:
-        # Bags of words: nothing negative, most entries 0.
-        negatives = int(x.numel() > 0 and float(x.min()) < 0)
-        facts += torch.tensor([negatives, x.numel() - int(x.count_nonzero()), x.numel()], device="cpu")
-    if comm is not None:
-        facts = comm.all_reduce(facts, phase="plan")
-    negative, zeros, entries = facts.tolist()
-    return "row" if not negative and 2 * zeros > entries else "none"

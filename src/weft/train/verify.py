@@ -49,8 +49,9 @@ def serial(source: Graph | Store, config: RunConfig) -> Trace:
     alone = copy.deepcopy(config)
     alone.given = set()  # what was asked of the ranks' partition is not asked of this one
     alone.parallel = type(config.parallel)(ranks=1, partition="block")
+    alone.batch.memory_budget = ""
     if alone.batch.batch_size:
-        alone.batch.feed, alone.batch.memory_budget = "pull", ""
+        alone.batch.feed = "pull"
     return trace(source, alone, single())
 
 
