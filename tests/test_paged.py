@@ -84,9 +84,9 @@ def test_a_full_disk_is_said_before_anything_is_written(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
+    pool = Pool()
+    pool.allow(1)
     with pytest.raises(UserError, match=r"no room for 20,000 bytes of rows on disk: No space left"):
-        pool = Pool()
-        pool.allow(1)
         pool.empty((5000,), torch.float32)
 
 

@@ -1,10 +1,9 @@
 """A x where x lies in a file: rows are read forward, and the sums are those of one product, to the bit.
 
-    way       holds at a time                    reads of x                     further traffic
-    copy      x                                  1
-    slices    some columns of x                  2 (once whole, once sliced)    x and y written, y read, in slices
-    chunks    the sources of some rows of A      Σ over chunks of the pages     none
-                                                 that their sources lie in
+    way       holds at a time                 x is read                        further traffic
+    copy      x                               once                             none
+    slices    some columns of x               once whole, once in slices       x, y written, y read, sliced
+    chunks    the sources of some rows of A   as often as chunks share pages   none
 
 A row's sum goes over the same arcs in the same order as in one product, in as many partial sums: slices begin
 where the kernel's own tiles of columns do, and of a chunk the last rows see as many arcs beyond them as they
@@ -107,7 +106,7 @@ def chunks_of(a: CSR, most: int, row: int) -> tuple[tuple[tuple[int, int, int], 
     chunks: list[tuple[int, int, int]] = []
     begin = count = pages = 0
     ends_of = a.indptr[torch.tensor(cuts, device="cpu")].tolist()
-    for k, last in enumerate(cuts[1:]):
+    for k in range(len(cuts) - 1):
         columns = a.indices[ends_of[k] : ends_of[k + 1]].long()
         fresh = columns[~seen[columns]].unique()
         if count + fresh.numel() > most and cuts[k] > begin:
@@ -168,10 +167,11 @@ def _by_slices(
     outs = _cut(out, widths) if accumulate else []
     for k, width in enumerate(widths):
         here = _brought(ins[k])
-        ins[k] = here[:0]  # its file may be used again
+        ins[k] = ins[k].new_empty(0)  # its file may be used again
         if not accumulate:
             outs.append(empty(out.shape[0], width, like=x, aside=True))
         product(a.indptr, a.indices, values, here, outs[k], mean, accumulate)
+        del here  # before the next one is made
         for _ in paged.pieces(outs[k]):
             pass  # written, and not needed before all are joined
     for piece in paged.pieces(*outs, writes=[out]):
@@ -228,9 +228,7 @@ def _rows(x: Tensor, needed: Tensor) -> Tensor:
     here = torch.empty(max(1, needed.numel()), x.shape[1], dtype=x.dtype, device="cpu")
     found, row = paged.of(x), x.shape[1] * x.element_size()
     step = max(1, paged.PIECE // max(1, row))
-    spans = [
-        (begin, min(begin + step, needed.numel())) for begin in range(0, needed.numel(), step)
-    ]
+    spans = [(begin, min(begin + step, needed.numel())) for begin in range(0, needed.numel(), step)]
     bounds = [(int(needed[b]) * row, (int(needed[e - 1]) + 1) * row) for b, e in spans]
 
     def ask(k: int) -> None:

@@ -35,11 +35,11 @@ def check_budget(config: RunConfig) -> None:
     """Refuse what cannot be walked in files.
 
     >>> config = RunConfig()
-    >>> config.model.name, config.batch.memory_budget = "gat", "2GB"
+    >>> config.model.residual, config.batch.memory_budget = True, "2GB"
     >>> check_budget(config)
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: --memory-budget is for gcn, sage (mean), sgc; gat reads rows in no order. Leave it out.
+    weft.errors.UserError: --memory-budget has no files for what --residual holds. Leave one of the two out.
     """
     if config.batch.batch_size or not config.batch.memory_budget:
         return
@@ -72,7 +72,7 @@ class Budget:
 
     @classmethod
     def take(cls, trainer: Trainer, layout: Rows) -> Budget | None:
-        """The budget of a run on the whole graph; every rank calls it. None: none was given, or it batches."""
+        """The budget of a run on the whole graph, None where it has none; every rank calls it."""
         config, A = trainer.config, trainer.A
         if config.batch.batch_size or not config.batch.memory_budget:
             return None
