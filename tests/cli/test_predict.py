@@ -21,7 +21,7 @@ def test_train_on_ranks_then_predict_on_others(capfd):
     capfd.readouterr()
     assert main(["predict", "r", "--ranks", "1", "--into", "alone"]) == 0
     capfd.readouterr()
-    assert main(["predict", "r", "--ranks", "2", "--memory", "10kB", "--into", "small"]) == 0
+    assert main(["predict", "r", "--ranks", "2", "--memory-budget", "10kB", "--into", "small"]) == 0
     capfd.readouterr()
     for name in ("embeddings.npy", "classes.npy"):
         one = np.load(f"alone/{name}")
@@ -31,6 +31,7 @@ def test_train_on_ranks_then_predict_on_others(capfd):
     for words, message in (
         ("--memory 100", "bytes; 100 may be used. Allow more."),
         ("--memory much", "memory 'much' is not a size. Write --memory 2GB, or 500MB."),
+        ("--memory-budget much", "memory budget 'much' is not a size. Write --memory-budget 2GB, or 500MB."),
         ("--memory 1GB --strategy 2d", "layer by layer, rows are cut by --partition alone."),
     ):
         assert (
