@@ -5,9 +5,11 @@ from .cache import Copies, parse_bytes, plan_copies
 from .feeds import Features, Feed, Flight, Objective, Pull, PushPull
 from .pipeline import STALENESS, drive
 from .sampler import Sampler, Upto, fanouts_for, parse_fanouts, sampled_arcs
+from .subgraph import KINDS, Share, Subgraphs
 from .topology import Reads, Topology, reads_of
 
 __all__ = [
+    "KINDS",
     "STALENESS",
     "Batch",
     "Block",
@@ -20,6 +22,8 @@ __all__ = [
     "PushPull",
     "Reads",
     "Sampler",
+    "Share",
+    "Subgraphs",
     "Topology",
     "Upto",
     "drive",

@@ -2,6 +2,7 @@
 
     encoder              makes rows of a step's vertices by       its weights lie
     Whole                the model on the whole graph             replicated; learned features in rows
+    Subgraph             the model on one that all ranks drew     the same (`subgraph`)
     Sampled, pull        blocks of sampled neighbours             the same
     Sampled, push-pull   the same, features in columns            the first layer's and learned ones cut
 
@@ -137,6 +138,10 @@ class Encoder(ABC):
             return None
         return torch.zeros_like(learned) if learned.grad is None else learned.grad
 
+    def bytes_of(self, words: dict[str, int]) -> int:
+        """Bytes of these words."""
+        return sum(words.values()) * self.features.given.element_size()
+
     def facts(self) -> dict[str, Any]:
         """What it adds to the summary."""
         return {}
@@ -162,16 +167,19 @@ class Whole(Encoder):
         model.train()
         for step in steps:
             model.zero_grad(set_to_none=True)
-            x = self.features.now()
-            if self.features.learned is not None:
-                x = x.detach().requires_grad_()
-            h = model(self.A, x, step.noise)
+            A, x = self._input(step)
+            h = model(A, x, step.noise)
             rows = self._rows(h, step)
             del h
             loss, back = step.objective(rows, model)
             del rows  # backward needs neither: one buffer less at its peak
             back()
             update(Passed(step, model, loss, self.features.gradient(x.grad)))
+
+    def _input(self, step: Step) -> tuple[Operator, Tensor]:
+        """The operator of a step, and the features of its rows."""
+        x = self.features.now()
+        return self.A, x if self.features.learned is None else x.detach().requires_grad_()
 
     def _rows(self, h: Tensor, step: Step) -> Tensor:
         if step.local is not None:

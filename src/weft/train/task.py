@@ -34,6 +34,8 @@ class Step:
     """What its loss counts in the epoch's."""
     local: Tensor | None = None
     """[m] where they stand among this rank's own rows, if they all are."""
+    drawn: Tensor | None = None
+    """The vertices that all ranks draw the step's subgraph from, the same everywhere, none twice."""
 
 
 class Task(ABC):
@@ -41,6 +43,8 @@ class Task(ABC):
 
     learned_width: int = 0
     """Learnable features a vertex, beside the given ones."""
+    draws: bool = False
+    """Whether its steps say what all ranks draw a subgraph from, for `--batching subgraph`."""
     always_reads: bool = False
     """Whether `read` is called for inference too, where a graph may have no labels and no split."""
 

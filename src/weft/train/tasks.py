@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.guard import check_fits
-from ..minibatch import fanouts_for, parse_bytes, parse_fanouts
+from ..minibatch import KINDS, fanouts_for, parse_bytes, parse_fanouts
 from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
 from .classes import Classes, check_classes
@@ -21,6 +21,7 @@ from .saving import Every
 from .task import Task
 
 DEVICES = ("cpu", "cuda")
+BATCHINGS = ("neighbours", "subgraph")
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,21 @@ def _check_batches(config: RunConfig) -> None:
             f"batch_size must be at least 0, not {options.batch_size}. "
             "Use 0 for the whole graph in every step."
         )
+    if options.batching not in BATCHINGS:
+        raise unknown("batching", options.batching, BATCHINGS)
+    if options.subgraph not in KINDS:
+        raise unknown("subgraph", options.subgraph, KINDS)
+    if options.batching == "subgraph":
+        task = config.train.task
+        if not getattr(TASKS[task].make, "draws", False):
+            raise UserError(f"task {task} draws no subgraphs. Use --batching neighbours, or --task node.")
+        if options.walk_length < 1:
+            raise UserError(
+                f"walk_length must be at least 1, not {options.walk_length}. Use --walk-length 4."
+            )
+        if options.subgraph == "seeds":
+            parse_fanouts(options.fanouts)  # as many hops as there are numbers, whatever the model's layers
+        return
     if options.feed not in (*FEEDS, "auto"):
         raise unknown("feed", options.feed, [*FEEDS, "auto"])
     if options.batch_size:
