@@ -15,8 +15,8 @@ from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
 from .classes import Classes, check_classes
 from .config import LinkConfig, RunConfig, Section, refuse_unread
-from .encoders import FEEDS
 from .links import Links, check_link_options, check_linkable
+from .sampled import FEEDS
 from .saving import Every
 from .task import Task
 

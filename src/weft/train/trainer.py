@@ -24,7 +24,7 @@ from ..parallel.assign import assign
 from ..parallel.source import count_arcs
 from .checkpoint import Checkpoint
 from .config import RunConfig
-from .encoders import Encoder, Passed, Sampled, Update, Whole, first_learned, foretold
+from .encoders import Encoder, Passed, Update, Whole, first_learned, foretold
 from .facts import take_facts
 from .gradients import Gradients, Told, finite
 from .loop import fit
@@ -33,6 +33,7 @@ from .optimise import Schedule, check_elementwise, optimiser
 from .result import Result, peak_rss_bytes
 from .rows import write_rows
 from .run import RunFolder
+from .sampled import Sampled
 from .subgraph import Subgraph, own_batches
 from .task import Step
 from .tasks import TASKS, check_task, check_task_options
