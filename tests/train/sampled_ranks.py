@@ -102,6 +102,20 @@ def subgraphs(comm: Communicator, store: str, ways: list[tuple[str, str]]) -> in
     return comm.rank
 
 
+def kept(comm: Communicator, store: str, ways: list[str]) -> int:
+    """On real ranks: rows kept between batches against none, to the bit, in one launch."""
+    for way in ways:
+        plain, ahead = (
+            observe(comm, store, settings(way, batch__feed="pull", batch__cache=cache))
+            for cache in ("", "10%")
+        )
+        assert plain["losses"] == ahead["losses"]
+        for name, weight in plain["weights"].items():
+            assert torch.equal(weight, ahead["weights"][name]), (way, name)
+        assert ahead["words"]["pull"] < plain["words"]["pull"]
+    return comm.rank
+
+
 def _features(trainer: Trainer) -> int:
     """Bytes of the features that batches are fed from."""
     x = trainer.encoder.features.now()

@@ -11,7 +11,6 @@ import torch
 
 from weft.cli import main
 from weft.comm import Communicator, Ledger, run_ranks
-from weft.errors import UserError
 from weft.graph import write_store
 from weft.minibatch import KINDS
 from weft.parallel import Grid
@@ -33,21 +32,22 @@ TURNS = [(way, KINDS[k % len(KINDS)]) for k, way in enumerate(WAYS)]
 def test_subgraphs_give_what_one_process_gives(way, kind):
     """`observe` checks the foretold words before each epoch is run."""
     graph, made = small(features=13), in_subgraph(way, kind)
-    alone = observe(None, graph, made)
+    alone = observe(None, graph, made, 1)
     assert alone["facts"]["subgraph"] == kind
     for ranks in (2, 5):
-        for ours in run_ranks(observe, ranks, "threads", graph, made):
+        for ours in run_ranks(observe, ranks, "threads", graph, made, 1):
             compare(ours, alone, (way, kind, ranks))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_more_ranks_and_any_grid_for_evaluation(kind):
+@pytest.mark.parametrize(
+    ("kind", "ranks", "strategy"), [("vertices", 8, "3d"), ("seeds", 4, "2d"), ("walks", 3, "halo")]
+)
+def test_more_ranks_and_any_grid_for_evaluation(kind, ranks, strategy):
     made = in_subgraph("sage", kind)
-    alone = observe(None, multilabel(), made)
-    for ranks, strategy in ((3, "halo"), (4, "2d"), (8, "3d")):
-        made.parallel.strategy = strategy
-        for ours in run_ranks(observe, ranks, "threads", multilabel(), made):
-            compare(ours, alone, (kind, ranks))
+    alone = observe(None, multilabel(), made, 1)
+    made.parallel.strategy = strategy
+    for ours in run_ranks(observe, ranks, "threads", multilabel(), made, 1):
+        compare(ours, alone, (kind, ranks))
 
 
 @pytest.mark.slow
@@ -120,12 +120,13 @@ def test_an_epoch_passes_once_over_all_vertices_and_counts_those_that_train():
 
 
 def test_ranks_without_a_row_and_steps_without_a_training_vertex_take_part(tmp_path):
-    np.save(tmp_path / "parts.npy", np.arange(160) % 2 * 2)  # rank 1 of 3 owns nothing
-    made = in_subgraph("gat", "vertices", parallel__partition=str(tmp_path / "parts.npy"))
-    made.batch.batch_size = 2
-    alone = observe(None, small(), _alone(made), epochs=1)
-    assert any(not step.ids.numel() for step in Trainer(small(), _alone(made)).task.epoch(1))
-    for ours in run_ranks(observe, 3, "threads", small(), made, 1):
+    graph = small(nodes=40)
+    np.save(tmp_path / "parts.npy", np.arange(40) % 2 * 2)  # rank 1 of 3 owns nothing
+    made = in_subgraph("sage", "vertices", parallel__partition=str(tmp_path / "parts.npy"))
+    made.batch.batch_size = 3
+    alone = observe(None, graph, _alone(made), epochs=1)
+    assert any(not step.ids.numel() for step in Trainer(graph, _alone(made)).task.epoch(1))
+    for ours in run_ranks(observe, 3, "threads", graph, made, 1):
         compare(ours, alone, "empty")
 
 
@@ -241,13 +242,20 @@ def test_a_mistake_is_one_line(words, message, capsys):
     assert len(err.strip().splitlines()) == 1
 
 
-def test_plans_say_that_they_know_no_subgraphs():
-    from weft.planner.foretell import Shape
-    from weft.planner.plan import plan
-
-    made = in_subgraph("sage", "vertices")
-    with pytest.raises(UserError, match="not subgraphs"):
-        plan(Shape.of(small()), made, None, [])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--batching subgraph", "plans foretell batches of neighbours, not subgraphs. Leave out --batching"),
+        (
+            "--feed pull --cache 10%",
+            "plans know nothing of rows that are kept between batches. Leave out --ca",
+        ),
+    ],
+)
+def test_plans_say_what_they_do_not_know(words, message, capsys):
+    graph = "sbm:nodes=300,classes=3"
+    assert main(["plan", graph, "--ranks", "2", "--batch-size", "9", *words.split()]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_on_the_command_line_says_what_it_draws(capsys):

@@ -1,5 +1,6 @@
 """Mini-batches: sampled neighbourhoods, two ways to feed the first layer, a pipeline, copies by budget."""
 
+from .ahead import PullAhead, Schedule, parse_room, plan_fetches
 from .block import Batch, Block
 from .cache import Copies, parse_bytes, plan_copies
 from .feeds import Features, Feed, Flight, Objective, Pull, PushPull
@@ -19,9 +20,11 @@ __all__ = [
     "Flight",
     "Objective",
     "Pull",
+    "PullAhead",
     "PushPull",
     "Reads",
     "Sampler",
+    "Schedule",
     "Share",
     "Subgraphs",
     "Topology",
@@ -30,7 +33,9 @@ __all__ = [
     "fanouts_for",
     "parse_bytes",
     "parse_fanouts",
+    "parse_room",
     "plan_copies",
+    "plan_fetches",
     "reads_of",
     "sampled_arcs",
 ]

@@ -180,6 +180,8 @@ class BatchConfig(Section):
     """How batches get features: pull (rows from owners), push-pull (P3: columns stay), or auto (counts)."""
     pipeline: bool = False
     """Three batches in flight: messages travel while others compute, gradients are three steps old."""
+    cache: str = ""
+    """Room of a rank for rows of others that coming batches read again: 10% (of all features) or 500MB."""
     memory_budget: str = ""
     """Memory a rank may use for arcs and features of batches, such as 2GB: the rest holds others' copies."""
 
@@ -373,6 +375,7 @@ _NEIGHBOURS = (("batch.batching", ("neighbours",)),)
 _BATCHING = {
     "subgraph": (("batch.batching", ("subgraph",)),),
     "walk_length": (("batch.batching", ("subgraph",)), ("batch.subgraph", ("walks",))),
+    "cache": (*_NEIGHBOURS, ("batch.feed", ("pull",))),
     **dict.fromkeys(("replace", "feed", "pipeline", "memory_budget"), _NEIGHBOURS),
 }
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..graph import Graph, Store
-from ..graph.guard import machine_bytes
+from ..graph.guard import check_fits, machine_bytes
 from ..minibatch import (
     STALENESS,
     Batch,
@@ -19,6 +19,7 @@ from ..minibatch import (
     Feed,
     Flight,
     Pull,
+    PullAhead,
     PushPull,
     Sampler,
     Topology,
@@ -26,6 +27,7 @@ from ..minibatch import (
     fanouts_for,
     parse_bytes,
     parse_fanouts,
+    parse_room,
     plan_copies,
     reads_of,
 )
@@ -60,7 +62,9 @@ class Sampled(Encoder):
     ):  # fmt: skip
         super().__init__(model, layout)
         options, comm = config.batch, layout.comm
-        self.config, self.seed, self.rows_of_features = config, config.train.seed, features
+        self.config, self.seed, self.rows_of_features, self.task = config, config.train.seed, features, task
+        if options.cache and features.learned is not None:
+            raise UserError("learned features change with every step, nobody keeps them. Leave out --cache.")
         self.owners = ByBlocks(layout.blocks)
         self.said: list[str] = []
         reads, dtype = reads_of(model), features.given.dtype
@@ -113,6 +117,8 @@ class Sampled(Encoder):
             if copies > 1:
                 features, owners = self._with_copies(held, dry), AtHand(owners, comm.rank, row_of)
             at_home, place = copies == comm.size, None
+            if self.config.batch.cache and not at_home:
+                return PullAhead(comm, features, owners, self._room(features)), self.model, Placed(comm)
             if at_home:  # n rows of features are here, and n places are little beside them
                 place = row_of.find(torch.arange(self.layout.count, device="cpu"))
                 in_order = torch.equal(place, torch.arange(place.numel(), device=place.device))
@@ -126,6 +132,18 @@ class Sampled(Encoder):
         placed = Placed(comm, columns, cut_names(self.model), group, twins)
         live = sliced(self.model, columns.begin, columns.end)
         return PushPull(columns, self._in_columns(columns, dry), self.sampler), live, placed
+
+    def _room(self, features: Features) -> int:
+        """Rows of others that this rank may keep."""
+        given, text = features.given, self.config.batch.cache
+        row = max(1, given.shape[1] * given.element_size())
+        room = parse_room(text, self.layout.count, row)
+        if room < 1:
+            raise UserError(
+                f"--cache {text} has no room for one row of {row} bytes. Use --cache {row} or more."
+            )
+        check_fits(room * row, f"{room:,} rows of others, kept between batches")
+        return room
 
     def _in_columns(self, columns: Columns, dry: bool) -> Features:
         """The features in columns: [n, |C_p|], those that are learned as a parameter of this rank."""
@@ -257,6 +275,8 @@ class Sampled(Encoder):
         live.train()
         for number, step in enumerate(steps):
             turn = step.noise.epoch
+            if number == 0 and isinstance(self.feed, PullAhead):
+                self.feed.plan((s.noise.epoch, self._sources(s)) for s in self.task.coming(step))
             blocks = self.sampler.blocks(step.ids, turn, self.feed.upto(live))
             model = live
             if self._stash:
@@ -271,6 +291,10 @@ class Sampled(Encoder):
             flight = Flight(Batch(turn, step.ids, blocks), model, step.objective, step.noise)
             taken[id(flight)] = step
             yield flight
+
+    def _sources(self, step: Step) -> Tensor:
+        """The vertices whose features a step will read: its sample is drawn, and drawn again when it runs."""
+        return self.sampler.blocks(step.ids, step.noise.epoch)[0].sources
 
     def dry(self, wrap: Wrap) -> Sampled:
         out = copy.copy(self)
@@ -329,6 +353,7 @@ class Sampled(Encoder):
         return {
             "feed": self.feed.name, "fanouts": self.sampler.fanouts, "pipeline": bool(self._stash),
             "copies": self.copies.as_dict(), "said": self.said,
+            **({"cache": self.feed.room} if isinstance(self.feed, PullAhead) else {}),
         }  # fmt: skip
 
     def notes(self, batches: str) -> list[str]:
@@ -340,4 +365,6 @@ class Sampled(Encoder):
         if self.layout.comm.size > 1:
             held = self.copies
             line += f"; a rank holds {held.arcs} parts of arcs and {held.features} of features"
+        if isinstance(self.feed, PullAhead):
+            line += f"; it keeps up to {self.feed.room:,} rows of others for coming batches"
         return [line, *self.said]

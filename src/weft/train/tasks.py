@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.guard import check_fits
-from ..minibatch import KINDS, fanouts_for, parse_bytes, parse_fanouts
+from ..minibatch import KINDS, fanouts_for, parse_bytes, parse_fanouts, parse_room
 from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
 from .classes import Classes, check_classes
@@ -157,6 +157,8 @@ def _check_batches(config: RunConfig) -> None:
     if options.batch_size:
         fanouts, hops = parse_fanouts(options.fanouts), model_hops(config.model)
         fanouts_for(len(fanouts) if hops is None else hops, fanouts, config.model.layers)
+    if options.cache:
+        parse_room(options.cache, 1, 1)
     if options.memory_budget:
         parse_bytes(options.memory_budget)
     if options.batch_size and options.feed != "pull" and config.train.optimizer == "adafactor":

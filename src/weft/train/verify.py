@@ -50,7 +50,7 @@ def serial(source: Graph | Store, config: RunConfig) -> Trace:
     alone.given = set()  # what was asked of the ranks' partition is not asked of this one
     alone.parallel = type(config.parallel)(ranks=1, partition="block")
     if alone.batch.batch_size and alone.batch.batching == "neighbours":
-        alone.batch.feed, alone.batch.memory_budget = "pull", ""
+        alone.batch.feed, alone.batch.memory_budget, alone.batch.cache = "pull", "", ""
     return trace(source, alone, single())
 
 
