@@ -1,4 +1,4 @@
-"""Rows kept between batches (`--cache`), over the room for them: words against none and against the fewest."""
+"""Rows kept between batches (`--cache`), over the room for them: words beside none and beside the fewest."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ def draw_cache(title: str, rows: Sequence[dict[str, Any]], path: str) -> None:
     panel.set_xticks(list(where), [row["budget"] for row in rows])
     panel.set_xlabel("room of a rank for rows of others")
     panel.set_ylabel("rows that travel in an epoch, all ranks")
-    figure.suptitle(f"{title}; above each bar how many times fewer words than without room", fontsize=10)
+    figure.suptitle(f"{title}\nabove each bar: how many times fewer words than without room", fontsize=9)
     save(figure, path)
