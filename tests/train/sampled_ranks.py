@@ -98,7 +98,7 @@ def subgraphs(comm: Communicator, store: str, ways: list[tuple[str, str]]) -> in
     """On real ranks: every (model, kind) against one process, in one launch."""
     for way, kind in ways:
         made = in_subgraph(way, kind)
-        compare(observe(comm, store, made), observe(None, store, made), (way, kind))
+        compare(observe(comm, store, made, 1), observe(None, store, made, 1), (way, kind))
     return comm.rank
 
 
