@@ -74,7 +74,7 @@ def plan_fetches(reads: Sequence[Tensor], others: Sequence[Tensor], room: int) -
     >>> batches = [torch.tensor(b) for b in ([7, 8], [7, 9], [8, 9], [7, 9])]
     >>> all_of = [torch.ones(2, dtype=torch.bool)] * 4
     >>> [plan_fetches(batches, all_of, room).fetched for room in (0, 1, 2, 3)]
-    [8, 6, 4, 3]
+    [8, 5, 4, 3]
     """
     at = [mask.nonzero().ravel().numpy() for mask in others]
     sizes = [len(places) for places in at]
