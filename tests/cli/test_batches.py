@@ -136,3 +136,29 @@ def test_feeds_are_measured_side_by_side(weft):
     answer = weft("bench", "feed", "kronecker:scale=6,degree=4,features=3", "--engine", "threads")
     assert answer.status == 2
     assert "names its features" in answer.err
+
+
+def test_bench_cache_shows_the_fewest_and_what_they_save(weft):
+    words = ["kronecker:scale=7,degree=8", "--features", "10", "--batch-size", "8", "--budgets", "5%,100%"]
+    answer = weft("bench", "cache", *words, "--ranks", "3", "--engine", "threads", "--json")
+    assert answer.status == 0, answer.err
+    none, some, all_ = json.loads(answer.out)["rows"]
+    assert (none["room"], some["room"], all_["room"]) == (0, 6, 128)
+    assert none["rows"] > some["rows"] > all_["rows"] == all_["distinct"]
+    assert some["rows"] == some["fewest"]
+    assert all_["less"] == none["words"] / all_["words"] > some["less"] > none["less"] == 1.0
+
+
+def test_bench_cache_draws_and_refuses(weft):
+    words = ["kronecker:scale=6,degree=4", "--features", "4", "--budgets", "10%", "--ranks", "2"]
+    answer = weft("bench", "cache", *words, "--engine", "threads", "--plot", "cache.svg")
+    assert answer.status == 0, answer.err
+    assert "words as foretold" in answer.out
+    assert Path("cache.svg").exists()
+    for more, message in (
+        (["--budgets", "x%"], "cache 'x%' is no share"), (["--ranks", "1"], "on one rank nothing travels"),
+        (["--engine", "pigeon"], "unknown engine 'pigeon'"),
+    ):  # fmt: skip
+        answer = weft("bench", "cache", *words, "--engine", "threads", *more)
+        assert answer.status == 2
+        assert message in answer.err

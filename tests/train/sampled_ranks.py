@@ -8,8 +8,10 @@ import torch
 
 from weft.comm import Communicator, Ledger
 from weft.graph import Graph, open_store
+from weft.minibatch import Sampler
 from weft.parallel import Volume
 from weft.train import RunConfig, Trainer
+from weft.train.config import BatchConfig
 from weft.train.result import agrees
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -57,7 +59,7 @@ def observe(
         "bytes": trainer.bytes_of(Volume.of(books).words),
         "facts": trainer.facts(),
         "notes": trainer.notes(),
-        "held": trainer.encoder.sampler.topology.bytes + _features(trainer),
+        "held": _sampler(trainer).topology.bytes + _features(trainer),
     }
 
 
@@ -70,6 +72,48 @@ def check_words(trainer: Trainer, moved: Volume, foretold: Volume) -> None:
     assert agrees(moved.messages, foretold.messages)
     most = foretold.words.get("errors", 0)
     assert moved.words.get("errors", 0) < most or not most
+
+
+def _sampler(trainer: Trainer) -> Sampler:
+    encoder = trainer.encoder
+    found: Sampler = encoder.draws.sampler if encoder.name == "subgraph" else encoder.sampler
+    return found
+
+
+def in_subgraph(way: str, kind: str, **more: Any) -> RunConfig:
+    """The same settings on subgraphs of about 50 vertices."""
+    made = settings(way, **more)
+    made.batch.batching, made.batch.subgraph, made.batch.batch_size = "subgraph", kind, 17
+    made.batch.replace = False
+    if kind != "seeds":
+        made.batch.fanouts = BatchConfig().fanouts
+    if kind == "vertices":
+        made.batch.batch_size = 60
+    if kind == "walks":
+        made.batch.walk_length = 2
+    return made
+
+
+def subgraphs(comm: Communicator, store: str, ways: list[tuple[str, str]]) -> int:
+    """On real ranks: every (model, kind) against one process, in one launch."""
+    for way, kind in ways:
+        made = in_subgraph(way, kind)
+        compare(observe(comm, store, made, 1), observe(None, store, made, 1), (way, kind))
+    return comm.rank
+
+
+def kept(comm: Communicator, store: str, ways: list[str]) -> int:
+    """On real ranks: rows kept between batches against none, to the bit, in one launch."""
+    for way in ways:
+        plain, ahead = (
+            observe(comm, store, settings(way, batch__feed="pull", batch__cache=cache))
+            for cache in ("", "10%")
+        )
+        assert plain["losses"] == ahead["losses"]
+        for name, weight in plain["weights"].items():
+            assert torch.equal(weight, ahead["weights"][name]), (way, name)
+        assert ahead["words"]["pull"] < plain["words"]["pull"]
+    return comm.rank
 
 
 def _features(trainer: Trainer) -> int:

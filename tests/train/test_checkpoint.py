@@ -28,6 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "momentum": {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9}, "scheduler": "plateau"},
     "pull": {"batch_size": 13, "feed": "pull", "scheduler": "cosine", "model_dropout": 0.3},
     "push-pull": {"batch_size": 13, "feed": "push-pull", "clip_norm": 0.5},
+    "subgraph": {"batch_size": 40, "batching": "subgraph", "model_dropout": 0.3},
     "pipeline": {"batch_size": 6, "feed": "push-pull", "pipeline": True},
     "pipeline, pull": {"batch_size": 6, "feed": "pull", "pipeline": True},
     "link": {"task": "link", "pair_batch": 90, "embedding_width": 3, "clip_norm": 0.7},
@@ -57,7 +58,7 @@ def settings(way: str, **more: Any) -> RunConfig:
         setattr(section, name.removeprefix("model_"), value)
     if made.train.task == "link":
         made.link.hits = 5
-    if made.batch.batch_size:
+    if made.batch.batch_size and made.batch.batching == "neighbours":
         made.batch.fanouts = "4,3"
     return made
 

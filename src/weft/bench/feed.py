@@ -19,8 +19,8 @@ from ..graph import load, open_store, write_store
 from ..parallel import Volume
 from ..train import RunConfig, Trainer
 from ..train.classes import Classes
-from ..train.encoders import FEEDS
 from ..train.result import agrees
+from ..train.sampled import FEEDS
 from .pictures import new_figure, save
 
 

@@ -10,6 +10,7 @@ from ..errors import UserError, unknown
 from . import (
     bench_accelerate,
     bench_attention,
+    bench_cache,
     bench_checkpoint,
     bench_comm,
     bench_epoch,
@@ -37,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
-        "semiring": bench_semiring.run,
+        "semiring": bench_semiring.run, "cache": bench_cache.run,
         "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
         "memory": bench_memory.run,
     }  # fmt: skip
@@ -55,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
               "  link        Hits@K, MRR and AUC over several seeds, beside OGB's leaderboard\n"
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
+              "  cache       rows kept between batches, over the room for them: words against the fewest\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
               "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch\n"
               "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"

@@ -179,11 +179,16 @@ class Pull(Feed):
             A, x = first.direct(features.given, self.place_of), features.given
         else:
             A = first.compact(features.given.device)
-            x = state["rows"] if self.at_home else state["plan"].take(state.pop("request"))
+            x = state["rows"] if self.at_home else self._take(flight)
             if features.learned is not None:
                 state["rows"] = x.requires_grad_()
         path = [A, *(block.compact(x.device) for block in others)]
         flight.score(flight.model(path, x, flight.noise))
+
+    def _take(self, flight: Flight) -> Tensor:
+        """The rows that were asked for, once they are here."""
+        rows: Tensor = flight.state["plan"].take(flight.state.pop("request"))
+        return rows
 
     def finish(self, flight: Flight) -> None:
         features, state = self.features, flight.state

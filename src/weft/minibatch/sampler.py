@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -32,7 +33,7 @@ from .topology import Topology
 
 Upto = Literal["targets", "picks", "labels"]
 """How much of a block is wanted: its targets; whom they read as well; and each of those once, as a source."""
-_HOPS = 1000
+HOPS = 1000
 """Streams of hops begin here: those of dropout are numbered by the few layers of a model."""
 Carried = tuple[Tensor | None, dict[str, Tensor]]
 """(entries of the matrix or None, what arcs carry by name) of some picks."""
@@ -114,8 +115,12 @@ class Sampler:
             "want_arcs": topology.values is not None or bool(topology.data),
         }
         self._moves = True
-        held = topology.indices
-        self._place = torch.zeros(topology.num_nodes + 1, dtype=held.dtype, device=held.device)
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """Scratch of the relabelling; who makes no blocks has none."""
+        held = self.topology.indices
+        return torch.zeros(self.topology.num_nodes + 1, dtype=held.dtype, device=held.device)
 
     def blocks(self, seeds: Tensor, step: int, upto: Upto = "labels") -> list[Block]:
         """The blocks of a batch, that of the input first, which is made up to what is wanted of it.
@@ -146,7 +151,7 @@ class Sampler:
 
     def hop(self, frontier: Tensor, step: int, hop: int, label: bool = False) -> Block:
         """One hop; `hop` 0 is next to the seeds. With `label` the sources are found in the same pass."""
-        key = Stream(self.seed, step, _HOPS + hop).key
+        key = Stream(self.seed, step, HOPS + hop).key
         fanout, own, labels = self.fanouts[hop], self.topology, None
         if not own.replicated:
             picked, (values, data) = self._ask(frontier, fanout, key)
@@ -157,7 +162,7 @@ class Sampler:
             )
             values, data = self._carried(frontier, picked)
         else:
-            picked, (values, data) = self._pick(frontier, frontier, fanout, key)
+            picked, (values, data) = self.pick(frontier, frontier, fanout, key)
         return self.block(frontier, picked.indptr, picked.neighbours, values, labels, data)
 
     def block(
@@ -175,11 +180,18 @@ class Sampler:
         unweighted_sum = reads.how in ("none", "loops") and reads.scaled
         return reads.values and (self.topology.values is not None or unweighted_sum)
 
-    def _pick(self, rows: Tensor, vertices: Tensor, fanout: int, key: int) -> tuple[Picked, Carried]:
-        """Sample rows that are at hand, with the entries of the matrix and what they carry."""
+    def pick(
+        self, rows: Tensor, vertices: Tensor, fanout: int, key: int,
+        among: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[Picked, Carried]:  # fmt: skip
+        """Sample rows that are at hand, with the entries of the matrix and what they carry.
+
+        `among`: vertices → which of them may stay, [m] → [m] bool; a row stands for what is left of it.
+        """
         self._check(rows, fanout)
         own = self.topology
         picked = sample_rows(own.indptr, own.indices, rows, vertices, fanout, key, **self._how)
+        picked = picked if among is None else _only(picked, among(picked.neighbours))
         return picked, self._carried(rows, picked)
 
     def _carried(self, rows: Tensor, picked: Picked) -> Carried:
@@ -248,7 +260,7 @@ class Sampler:
         give = comm.all_to_all(by_owner.counts.to(frontier.dtype), one, one, phase="frontier").tolist()
         asked = comm.all_to_all(frontier[order], need, give, phase="frontier")
 
-        picked, (values, data) = self._pick(row_of.find(asked).to(asked.dtype), asked, fanout, key)
+        picked, (values, data) = self.pick(row_of.find(asked).to(asked.dtype), asked, fanout, key)
 
         counts = picked.indptr.diff()
         told = comm.all_to_all(counts.to(frontier.dtype), give, need, phase="sample").long()
@@ -278,6 +290,12 @@ def phase_of(data: Tensor) -> str:
     ('arc data', 'arc types')
     """
     return "arc data" if data.is_floating_point() else "arc types"
+
+
+def _only(picked: Picked, stays: Tensor) -> Picked:
+    ends = torch.cat([picked.indptr.new_zeros(1), stays.cumsum(0)])
+    arcs = None if picked.arcs is None else picked.arcs[stays]
+    return Picked(ends[picked.indptr], picked.neighbours[stays], arcs)
 
 
 def _at(x: Tensor, places: Tensor) -> Tensor:

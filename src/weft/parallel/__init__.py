@@ -16,6 +16,7 @@ from .layout import (
     sum_together,
 )
 from .operator import Operator, check_slices
+from .subgraph import Restriction
 from .volume import Volume, counted
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Owners",
     "Partial",
     "Replicated",
+    "Restriction",
     "Rows",
     "Stacked",
     "Volume",

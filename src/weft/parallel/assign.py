@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..graph.readers.files import map_array
 from ..graph.rows import index_dtype
 from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
 from ..partition.methods import pick
+from ..partition.stochastic import Sampler
 from .blocks import Blocks
 from .grid import Grid
 from .numbering import InOrder, Listed
@@ -31,11 +33,15 @@ class Assignment(Protocol):
     order: str
 
 
-def assign(source: Graph | Store, grid: Grid, options: Assignment, seed: int, comm: Communicator) -> Blocks:
+def assign(
+    source: Graph | Store, grid: Grid, options: Assignment, seed: int, comm: Communicator,
+    batches: Callable[[], Sampler | None] | None = None,
+) -> Blocks:  # fmt: skip
     """The blocks that `--partition` and `--order` ask for, the same on every rank.
 
     What looks at arcs is made on rank 0, the one rank that then holds the whole graph for a while, and told
-    to the others: n numbers.
+    to the others: n numbers. `batches` makes, there, what `stochastic` samples: (rows, columns) of a batch
+    like the run's; by default vertices drawn uniformly with all their neighbours.
 
     >>> from weft.comm.threads import single
     >>> from weft.graph import karate
@@ -51,7 +57,7 @@ def assign(source: Graph | Store, grid: Grid, options: Assignment, seed: int, co
     mistake = ""
     if comm.rank == 0:
         try:
-            blocks = _make(source, grid, options, seed)
+            blocks = _make(source, grid, options, seed, batches)
         except UserError as error:
             mistake = str(error)
     _wait_for_rank_0(comm, failed=bool(mistake))
@@ -113,8 +119,13 @@ def _without_arcs(source: Graph | Store, grid: Grid, partition: str, seed: int) 
     return Blocks.even(n, grid, seed if partition == "random" and grid.size > 1 else None)
 
 
-def _make(source: Graph | Store, grid: Grid, options: Assignment, seed: int) -> Blocks:
+def _make(
+    source: Graph | Store, grid: Grid, options: Assignment, seed: int,
+    batches: Callable[[], Sampler | None] | None,
+) -> Blocks:  # fmt: skip
     asked = _options(options, seed)
+    if batches is not None and options.partition == "stochastic":
+        asked.sampler = batches()
     by_rows = options.partition == "stream"
     by_rows |= options.partition == "auto" and pick(source, grid.size) == "stream"
     if by_rows and options.order == "none":  # no arcs are loaded

@@ -79,6 +79,14 @@ def _placed(
     return place, slab
 
 
+def matrix_of(row: Tensor, column: Tensor, arcs: Arcs, shape: tuple[int, int], dtype: torch.dtype) -> CSR:
+    """Arcs in the order of their rows as a matrix: row and column say where each stands in it."""
+    counts = torch.bincount(row, minlength=shape[0])
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    value = None if arcs.value is None else arcs.value.to(dtype)
+    return CSR(indptr, column, value, shape, arcs.data)
+
+
 def cut_into_plan(
     arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
 ) -> Plan:
@@ -132,10 +140,7 @@ def cut_into_plan(
             columns_read.append(read)
         elif sparse:
             columns_read.append(torch.arange(width, device=column.device))
-        counts = torch.bincount(row[here], minlength=total)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        value = None if own.value is None else own.value.to(dtype)
-        matrices.append(CSR(indptr, column.to(index), value, (total, width), own.data))
+        matrices.append(matrix_of(row[here], column.to(index), own, (total, width), dtype))
 
     row_sizes = [end - begin for begin, end in unions]
     return Plan(

@@ -130,6 +130,12 @@ class Exchange:
             first = None  # its buffers may be used again
         return own
 
+    def within(self, at: Tensor) -> Exchange:
+        """The same plan where the own block has some of its rows: row r of it stands at[r] now."""
+        out = copy.copy(self)
+        out.give = None if self.give is None else [at[rows] for rows in self.give]
+        return out
+
     def to(self, device: torch.device | str) -> Exchange:
         """The same plan, its lists of rows on another device."""
         out = copy.copy(self)

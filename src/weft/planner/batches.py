@@ -30,9 +30,9 @@ from ..minibatch.feeds import check_columns
 from ..nn import Noise
 from ..parallel import Operator
 from ..parallel.volume import Volume
-from ..train.encoders import FEEDS
 from ..train.metrics import loss_sum
 from ..train.placed import cut_names
+from ..train.sampled import FEEDS
 from .cost import Machine, run
 from .cuts import Shape
 from .foretell import Rank, Work, held_bytes, optimise

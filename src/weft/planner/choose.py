@@ -74,6 +74,8 @@ def choose(
     if ranks == 1 or config.batch.batch_size or not trains:
         options.strategy = "1d" if options.exchange != "sparse" else "halo"
         why = "batches read rows by their feed" if config.batch.batch_size else "one pass over the graph"
+        if config.batch.batch_size and config.batch.batching == "subgraph":
+            why = "each row of a subgraph is its owner's"
         return Choice([] if ranks == 1 else [f"strategy  {options.strategy}: {why}"], 0.0)
     profile, doubts = this_profile()
     machine = machine_of(profile, config, ranks, hosts, machine_bytes())

@@ -222,6 +222,10 @@ def plan(
             f"{machine.ranks} ranks are more than the graph's {shape.vertices} vertices. Use fewer."
         )
     work, seed = make_work(config, shape), config.train.seed
+    if config.batch.batch_size and config.batch.batching == "subgraph":
+        raise UserError("plans foretell batches of neighbours, not subgraphs. Leave out --batching subgraph.")
+    if config.batch.cache:
+        raise UserError("plans know nothing of rows that are kept between batches. Leave out --cache.")
     if config.batch.batch_size:
         return _plan_batches(shape, work, machine)
     cuts: dict[tuple[Any, ...], Cut] = {}

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..graph import Graph, Store
 from ..kernels import Stream
+from ..kernels.draw import shuffled
 from ..nn import Model, Noise, build
 from ..parallel import ByBlocks, Rows
 from .config import RunConfig
@@ -26,8 +27,11 @@ class Classes(Task):
     """Which class each vertex is of: one label a vertex, or several.
 
     Whole graph: one step an epoch, over all training vertices. In batches: an epoch passes once over them, in
-    an order that follows from the seed; a seed's row is wanted by its vertex's owner.
+    an order that follows from the seed; a seed's row is wanted by its vertex's owner. In subgraphs of random
+    vertices: an epoch passes once over all vertices, and those of them that train count.
     """
+
+    draws = True
 
     def make_model(self, source: Graph | Store) -> Model:
         return build(self.config.model, source.num_features, source.num_classes, self.config.train.seed)
@@ -88,11 +92,19 @@ class Classes(Task):
         self._own_ids, order = own.sort()
         self._own_labels = self.labels["train"][order]
         self._order: tuple[int, Tensor] | None = None
-        self.batch_size = min(self.config.batch.batch_size, self.train_ids.numel())
+        batch = self.config.batch
+        self.vertices = layout.count
+        self._all = batch.batching == "subgraph" and batch.subgraph == "vertices"
+        self.batch_size = min(batch.batch_size, self._passed_over)
+
+    @property
+    def _passed_over(self) -> int:
+        """What an epoch is cut of."""
+        return self.vertices if self._all else self.train_ids.numel()
 
     @property
     def steps(self) -> int:
-        return -(-self.train_ids.numel() // self.batch_size) if self.batch_size else 1
+        return -(-self._passed_over // self.batch_size) if self.batch_size else 1
 
     def order(self, epoch: int) -> Tensor:
         """The training vertices of an epoch, shuffled; the same on every rank."""
@@ -108,12 +120,24 @@ class Classes(Task):
             rows, y = self.rows["train"], self.labels["train"]
             objective = _cross_entropy(y, self.counts["train"])
             return Step(self.train_ids, objective, Noise(seed, epoch), 1.0, rows)
-        part = self.order(epoch)[number * self.batch_size : (number + 1) * self.batch_size]
+        part, drawn = self._part(epoch, number)
         seeds = self.train_ids[part[self._is_own[part]]]
         y = self._own_labels[torch.searchsorted(self._own_ids, seeds)]
         noise = Noise(seed, (epoch - 1) * self.steps + number)
         share = part.numel() / self.train_ids.numel()
-        return Step(seeds, _cross_entropy(y, max(1, part.numel())), noise, share)
+        return Step(seeds, _cross_entropy(y, max(1, part.numel())), noise, share, drawn=drawn)
+
+    def _part(self, epoch: int, number: int) -> tuple[Tensor, Tensor]:
+        """(which of the training vertices a step is for, the vertices that it is drawn from)."""
+        first = number * self.batch_size
+        if not self._all:
+            part = self.order(epoch)[first : first + self.batch_size]
+            return part, self.train_ids[part]
+        places = torch.arange(first, min(first + self.batch_size, self.vertices), device="cpu")
+        key = Stream(self.config.train.seed, epoch, _ORDER).key
+        drawn = shuffled(places, self.vertices, key).sort().values
+        at = torch.searchsorted(self.train_ids, drawn).clamp(max=self.train_ids.numel() - 1)
+        return at[self.train_ids[at] == drawn], drawn
 
     def evaluate(self, encode: Callable[[], Tensor], model: Model) -> dict[str, float]:
         """Accuracy (micro-F1 for several labels) of each split, and the validation loss."""
@@ -155,7 +179,8 @@ class Classes(Task):
         line = f"{self.steps:,} batches of {self.batch_size:,}"
         asked = self.config.batch.batch_size
         if self.batch_size < asked:
-            line += f" (--batch-size {asked:,} is more than the {self.batch_size:,} training vertices)"
+            what = "" if self._all else "training "
+            line += f" (--batch-size {asked:,} is more than the {self.batch_size:,} {what}vertices)"
         return line
 
     def outcome(self, scores: dict[str, float]) -> list[str]:

@@ -166,6 +166,12 @@ class ParallelConfig(Section):
 class BatchConfig(Section):
     batch_size: int = 0
     """Training vertices (true pairs of --task link) in a step, of all ranks; 0: the whole graph each step."""
+    batching: str = "neighbours"
+    """What a step is: neighbours (each rank's seeds sample theirs) or subgraph (one, over all ranks)."""
+    subgraph: str = "vertices"
+    """How it is drawn: vertices (batch_size of all), seeds (with their --fanouts) or walks (from seeds)."""
+    walk_length: int = 4
+    """Arcs of a random walk, of subgraphs that are drawn by walks."""
     fanouts: str = "25,10"
     """Neighbours sampled a vertex, one number a layer, the first next to the seeds; all takes every one."""
     replace: bool = False
@@ -174,6 +180,8 @@ class BatchConfig(Section):
     """How batches get features: pull (rows from owners), push-pull (P3: columns stay), or auto (counts)."""
     pipeline: bool = False
     """Three batches in flight: messages travel while others compute, gradients are three steps old."""
+    cache: str = ""
+    """Room of a rank for rows of others that coming batches read again: 10% (of all features) or 500MB."""
     memory_budget: str = ""
     """Memory a rank may use, such as 2GB: of the whole graph what does not fit lies in files of TMPDIR; of
     batches it is for arcs and features, and what is left holds others' copies."""
@@ -364,12 +372,23 @@ def _of_models(models: tuple[tuple[str, Entry], ...]) -> Iterator[Field]:
                 )  # fmt: skip
 
 
+_NEIGHBOURS = (("batch.batching", ("neighbours",)),)
+_BATCHING = {
+    "subgraph": (("batch.batching", ("subgraph",)),),
+    "walk_length": (("batch.batching", ("subgraph",)), ("batch.subgraph", ("walks",))),
+    "cache": (*_NEIGHBOURS, ("batch.feed", ("pull",))),
+    **dict.fromkeys(("replace", "feed", "pipeline", "memory_budget"), _NEIGHBOURS),
+}
+
+
 def _readers(section: str, name: str, tasks: Tasks) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if section in ("link", *task_sections()):
         mlp = (("link.decoder", ("mlp",)),) if (section, name) == ("link", "decoder_layers") else ()
         return (("train.task", (section,)), *mlp)
     if section == "data" and name in ("train_share", "val_share"):
         return (("train.task", tuple(task for task, entry in tasks if entry.splits)),)
+    if section == "batch":
+        return _BATCHING.get(name, ())
     methods = tuple(methods_that_read(name)) if section == "parallel" else ()
     return (("parallel.partition", methods),) if methods else ()
 
@@ -389,6 +408,9 @@ def unread_by(config: RunConfig, setting: Field) -> UserError | None:
             f"{setting.name} is for mini-batches, the whole graph is in every step here. "
             "Add --batch-size 1000, or leave it out."
         )
+    kind = config.batch.subgraph if config.batch.batching == "subgraph" else "seeds"
+    if setting.path == "batch.fanouts" and kind != "seeds":
+        return unread("subgraph", [kind], "fanouts", ["seeds"], name)
     if setting.path == "link.pair_batch" and size:
         return UserError(
             f"pair_batch is for steps over the whole graph, --batch-size {size} samples. "

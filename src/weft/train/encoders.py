@@ -1,8 +1,9 @@
-"""From a step to the rows it wants and back: on the whole graph, or on sampled neighbourhoods.
+"""From a step to the rows it wants and back: on the whole graph, a subgraph, or sampled neighbourhoods.
 
     encoder              makes rows of a step's vertices by       its weights lie
     Whole                the model on the whole graph             replicated; learned features in rows
-    Sampled, pull        blocks of sampled neighbours             the same
+    Subgraph             the model on one that all ranks drew     the same (`subgraph`)
+    Sampled, pull        blocks of sampled neighbours             the same (`sampled`)
     Sampled, push-pull   the same, features in columns            the first layer's and learned ones cut
 
 `run` goes forward and back through steps; the trainer updates weights after each. `dry` is the same encoder
@@ -14,53 +15,23 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
-from ..graph import Graph, Store
-from ..graph.guard import machine_bytes
 from ..kernels import Stream, gather_rows, uniform
-from ..minibatch import (
-    STALENESS,
-    Batch,
-    Features,
-    Feed,
-    Flight,
-    Pull,
-    PushPull,
-    Sampler,
-    Topology,
-    drive,
-    fanouts_for,
-    parse_bytes,
-    parse_fanouts,
-    plan_copies,
-    reads_of,
-)
-from ..minibatch.cache import AtHand, held_parts
-from ..minibatch.feeds import check_columns, probe_columns
-from ..minibatch.topology import RowsOf, part_bytes
+from ..minibatch import Features
 from ..nn import Model, Noise
-from ..parallel import ByBlocks, Columns, Fetch, Operator, Owners, Rows, Volume, counted, redistribute
+from ..parallel import ByBlocks, Fetch, Operator, Owners, Rows, Volume, counted
 from ..parallel.propagate import Wrap
-from .config import RunConfig
-from .placed import Placed, cut_names, sliced
-from .task import Step, Task
+from .placed import Placed
+from .task import Step
 
-FEEDS = ("pull", "push-pull")
-_TRIED = 3
-"""Batches whose bytes `--feed auto` counts."""
 _EMBEDDING = (1 << 20) - 3
 """The stream of the initial embeddings."""
-_INDEX_PHASES = ("frontier", "sample", "push", "ask", "bits")
-"""Phases in which vertex numbers travel, not numbers of the model's type."""
-_SMALL = 1 << 16
-"""Rows of first embeddings made at a time."""
 
 
 @dataclass
@@ -79,7 +50,7 @@ Update = Callable[[Passed], None]
 
 
 class Encoder(ABC):
-    """What both have in common."""
+    """What all have in common."""
 
     name = ""
     live: Model
@@ -137,6 +108,10 @@ class Encoder(ABC):
             return None
         return torch.zeros_like(learned) if learned.grad is None else learned.grad
 
+    def bytes_of(self, words: dict[str, int]) -> int:
+        """Bytes of these words."""
+        return sum(words.values()) * self.features.given.element_size()
+
     def facts(self) -> dict[str, Any]:
         """What it adds to the summary."""
         return {}
@@ -162,16 +137,19 @@ class Whole(Encoder):
         model.train()
         for step in steps:
             model.zero_grad(set_to_none=True)
-            x = self.features.now()
-            if self.features.learned is not None:
-                x = x.detach().requires_grad_()
-            h = model(self.A, x, step.noise)
+            A, x = self._input(step)
+            h = model(A, x, step.noise)
             rows = self._rows(h, step)
             del h
             loss, back = step.objective(rows, model)
             del rows  # backward needs neither: one buffer less at its peak
             back()
             update(Passed(step, model, loss, self.features.gradient(x.grad)))
+
+    def _input(self, step: Step) -> tuple[Operator, Tensor]:
+        """The operator of a step, and the features of its rows."""
+        x = self.features.now()
+        return self.A, x if self.features.learned is None else x.detach().requires_grad_()
 
     def _rows(self, h: Tensor, step: Step) -> Tensor:
         if step.local is not None:
@@ -188,302 +166,6 @@ class Whole(Encoder):
             with torch.no_grad():
                 out.model(out.A, out.features.given, Noise(0, 0))
         return out
-
-
-class Sampled(Encoder):
-    """Sampled neighbourhoods of a step's vertices; features by rows or by columns.
-
-    Batches, samples and dropout follow from the seed alone: losses do not depend on the number of ranks, the
-    feed, the partition, nor on copies.
-    """
-
-    def __init__(
-        self, model: Model, features: Features, layout: Rows, source: Graph | Store, config: RunConfig,
-        task: Task,
-    ):  # fmt: skip
-        super().__init__(model, layout)
-        options, comm = config.batch, layout.comm
-        self.config, self.seed, self.rows_of_features = config, config.train.seed, features
-        self.owners = ByBlocks(layout.blocks)
-        self.said: list[str] = []
-        reads, dtype = reads_of(model), features.given.dtype
-        fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts), config.model.layers)
-        # Arcs: all of them here, or some parts. Learned features change, so nobody holds copies of them.
-        budget = parse_bytes(options.memory_budget) if options.memory_budget else None
-        numbers = max(features.now().numel(), source.num_nodes * -(-features.width // comm.size))
-        self.copies = plan_copies(
-            budget, comm.size, self._largest(part_bytes(source, layout.ids, reads, dtype)),
-            self._largest(numbers * features.given.element_size()), whole_groups=options.feed != "pull",
-            spare=self._spare() // comm.size,
-            fixed=features.learned is None,
-        )  # fmt: skip
-        whole = self.copies.arcs == comm.size
-        parts = None if whole else held_parts(comm.rank, comm.size, self.copies.arcs)
-        topology = Topology.read(source, reads, comm, layout.blocks, parts, dtype)
-        self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
-        self._take_lane(self._choose(options.feed, task))
-        self._stash: list[Model] = []
-        self._begun = self._read = self._ended = 0
-        self._resumed: list[dict[str, Tensor]] = []
-        self._resumed_rows: list[Tensor] = []
-        self._records = False
-        self._rows: dict[int, Tensor] = {}
-        if options.pipeline:
-            self._stash = [copy.deepcopy(self.live) for _ in range(STALENESS + 1)]
-
-    def _largest(self, number: int) -> int:
-        told = torch.tensor([number], device="cpu")
-        return int(self.layout.comm.all_reduce(told, "max", phase="plan"))
-
-    def _spare(self) -> int:
-        """A quarter of the smallest machine's memory: all ranks must decide alike what they hold."""
-        return -self._largest(-machine_bytes()) // 4
-
-    # Where features and weights lie.
-
-    def _take_lane(self, lane: tuple[Feed, Model, Placed]) -> None:
-        self.feed, self.live, self.placed = lane
-        self.features, self.name = self.feed.features, self.feed.name
-
-    def _lane(self, name: str, dry: bool = False) -> tuple[Feed, Model, Placed]:
-        """(feed, the weights that it trains, where they lie); `dry`: without moving a feature."""
-        comm, copies, given = self.layout.comm, self.copies.features, self.rows_of_features
-        if name == "pull":
-            owners: Owners = self.owners
-            held = held_parts(comm.rank, comm.size, copies)
-            row_of = RowsOf(owners, held, self.layout.blocks.sizes)
-            features = given
-            if copies > 1:
-                features, owners = self._with_copies(held, dry), AtHand(owners, comm.rank, row_of)
-            at_home, place = copies == comm.size, None
-            if at_home:  # n rows of features are here, and n places are little beside them
-                place = row_of.find(torch.arange(self.layout.count, device="cpu"))
-                in_order = torch.equal(place, torch.arange(place.numel(), device=place.device))
-                place = None if in_order else place
-            return Pull(comm, features, owners, at_home, place), self.model, Placed(comm)
-        size = comm.size // copies
-        group = comm.split(comm.rank // size, comm.rank, "group")
-        twins = comm.split(comm.rank % size, comm.rank, "twins")
-        assert group is not None
-        columns = Columns(self.layout, group, given.width)
-        placed = Placed(comm, columns, cut_names(self.model), group, twins)
-        live = sliced(self.model, columns.begin, columns.end)
-        return PushPull(columns, self._in_columns(columns, dry), self.sampler), live, placed
-
-    def _in_columns(self, columns: Columns, dry: bool) -> Features:
-        """The features in columns: [n, |C_p|], those that are learned as a parameter of this rank."""
-        both = self.rows_of_features
-        split = min(max(both.given.shape[1] - columns.begin, 0), columns.end - columns.begin)
-        if dry:
-            x = both.given.new_empty(self.layout.count, columns.end - columns.begin, device="meta")
-        else:
-            x = redistribute(both.now(), self.layout, columns)
-        learned = None if both.learned is None else nn.Parameter(x[:, split:].clone())
-        return Features(x[:, :split].contiguous(), learned)
-
-    def _with_copies(self, held: list[int], dry: bool) -> Features:
-        """The rows of these parts, the own one first."""
-        comm, blocks = self.layout.comm, self.layout.blocks
-        x = self.rows_of_features.given
-        came = [x]
-        for k, part in enumerate(held[1:], 1):
-            rows = x.new_empty(blocks.sizes[part], x.shape[1])
-            if not dry:
-                target = (comm.rank - k) % comm.size
-                (rows,) = comm.iswap([x.contiguous()], target, [rows], part, phase="plan").wait()
-            came.append(rows)
-        return Features(torch.cat(came))
-
-    def _choose(self, name: str, task: Task) -> tuple[Feed, Model, Placed]:
-        """The feed asked for; `auto` replays the first batches of both and counts bytes: no feature moves."""
-        why = check_columns(self.model)
-        if name == "push-pull":
-            if why:
-                raise UserError(f"push-pull cuts the input by columns, and {why}. Use --feed pull.")
-            probe_columns(self.model, self.sampler.topology.data)
-        if name != "auto":
-            return self._lane(name)
-        if self.layout.comm.size == 1:
-            self.said.append("feed      pull: on one rank nothing travels")
-            return self._lane("pull")
-        if why:
-            self.said.append(f"feed      pull: {why}")
-            return self._lane("pull")
-        total = {feed: self._bytes_of_feed(feed, task) for feed in FEEDS}
-        best = min(FEEDS, key=lambda feed: total[feed])
-        other = FEEDS[1 - FEEDS.index(best)]
-        batches = min(_TRIED, task.steps)
-        self.said.append(
-            f"feed      {best}: {total[best] / batches / 1e6:,.3f} MB a batch, {other} "
-            f"{total[other] / batches / 1e6:,.3f} MB, counted in {batches}"
-        )
-        if best == "push-pull":
-            probe_columns(self.model, self.sampler.topology.data)
-        return self._lane(best)
-
-    def _bytes_of_feed(self, name: str, task: Task) -> int:
-        """Bytes of the first batches of all ranks; errors behind a ReLU, of which half are 0, count half."""
-        lane = self._lane(name, dry=True)
-        trial = copy.copy(self)
-        trial._stash = []
-        trial._take_lane(lane)
-
-        def prepare(wrap: Wrap) -> Callable[[], object]:
-            dry = trial.dry(wrap)
-            return lambda: dry.run(task.epoch(1, _TRIED), lambda passed: None)
-
-        words = counted(self.layout.comm, prepare).words
-        if self.model.rectified and "errors" in words:
-            words["errors"] //= 2
-        told = torch.tensor([self.bytes_of(words)], device="cpu")
-        return int(self.layout.comm.all_reduce(told, phase="plan"))
-
-    def bytes_of(self, words: dict[str, int]) -> int:
-        """Bytes of these words: vertex numbers and arcs' types have their size, all else the model's."""
-        index = self.sampler.topology.indices.element_size()
-        sizes = {**dict.fromkeys(_INDEX_PHASES, index), "arc types": torch.int64.itemsize}
-        own = self.rows_of_features.given.element_size()
-        return sum(n * sizes.get(p, own) for p, n in words.items())
-
-    # Steps.
-
-    def run(self, steps: Iterable[Step], update: Update) -> None:
-        taken: dict[int, Step] = {}
-        self._begun = self._read = self._ended = 0
-        self._rows.clear()
-        self._records = False
-
-        def done(flight: Flight) -> None:
-            assert flight.loss is not None
-            self._rows.pop(self._ended, None)
-            self._ended += 1
-            update(Passed(taken.pop(id(flight)), flight.model, flight.loss, flight.learned))
-
-        drive(self._flights(steps, taken), self.feed, done, bool(self._stash), self._begin)
-
-    def _begin(self, flight: Flight) -> None:
-        """The phase in which a batch reads learned features: the present ones, or those it read before."""
-        learned = self.features.learned
-        number, self._read = self._read, self._read + 1
-        if learned is None or not (self._resumed_rows or self._records):
-            self.feed.begin(flight)
-            return
-        now = learned.data
-        rows = self._resumed_rows.pop(0) if self._resumed_rows else now.clone()
-        if self._records:
-            self._rows[number] = rows
-        learned.data = rows
-        try:
-            self.feed.begin(flight)
-        finally:
-            learned.data = now
-
-    def recorded(self) -> bool:
-        wanted = range(self._ended, self._read) if self._stash else range(0)
-        ready = all(number in self._rows for number in wanted)
-        self._records = not ready
-        return ready
-
-    def rows_read(self) -> list[Tensor]:
-        return [self._rows[number] for number in sorted(self._rows)]
-
-    def under_way(self) -> list[Model]:
-        if not self._stash:
-            return []
-        return [self._stash[number % len(self._stash)] for number in range(self._ended, self._begun)]
-
-    def resume(self, weights: list[dict[str, Tensor]], rows: list[Tensor]) -> None:
-        self._resumed, self._resumed_rows = weights, rows
-
-    def _flights(self, steps: Iterable[Step], taken: dict[int, Step]) -> Iterator[Flight]:
-        live = self.live
-        live.train()
-        for number, step in enumerate(steps):
-            turn = step.noise.epoch
-            blocks = self.sampler.blocks(step.ids, turn, self.feed.upto(live))
-            model = live
-            if self._stash:
-                model = self._stash[number % len(self._stash)]
-                model.train()
-                took = self._resumed.pop(0) if self._resumed else dict(live.named_parameters())
-                with torch.no_grad():
-                    for name, kept in model.named_parameters():
-                        kept.copy_(took[name])
-                self._begun = number + 1
-            model.zero_grad(set_to_none=True)
-            flight = Flight(Batch(turn, step.ids, blocks), model, step.objective, step.noise)
-            taken[id(flight)] = step
-            yield flight
-
-    def dry(self, wrap: Wrap) -> Sampled:
-        out = copy.copy(self)
-        out.sampler, out.feed = self.sampler.dry(wrap), self.feed.dry(wrap)
-        out.live, out.features, out.placed = blank_model(self.live), out.feed.features, self.placed.dry(wrap)
-        out.model = blank_model(self.model)
-        out._stash = [blank_model(model) for model in self._stash]
-        out._resumed, out._resumed_rows, out._records, out._rows = [], [], False, {}
-        return out
-
-    @torch.no_grad()
-    def settle(self) -> None:
-        if self.live is self.model:
-            return
-        mine = dict(self.live.named_parameters())
-        for name, p in self.model.named_parameters():
-            p.copy_(self.placed.whole(name, mine[name].detach()))
-
-    @torch.no_grad()
-    def learned_rows(self) -> Tensor | None:
-        columns = self.placed.columns
-        if columns is None or self.features.learned is None:
-            return super().learned_rows()
-        return self._to_rows(self.features.learned.detach(), columns)
-
-    def _to_rows(self, learned: Tensor, columns: Columns) -> Tensor:
-        whole = torch.cat([torch.zeros_like(self.features.given), learned], 1)
-        given = columns.width - self._learned_width
-        return redistribute(whole, columns, columns.rows, phase="collect")[:, given:]
-
-    @property
-    def _learned_width(self) -> int:
-        learned = self.rows_of_features.learned
-        return 0 if learned is None else learned.shape[1]
-
-    @torch.no_grad()
-    def load(self, model: Model, learned: Tensor | None) -> None:
-        columns = self.placed.columns
-        if columns is None:
-            super().load(model, learned)
-            return
-        for name, p in self.live.named_parameters():
-            whole = dict(model.named_parameters())[name]
-            p.copy_(whole[columns.begin : columns.end] if name in self.placed.cut else whole)
-        if learned is not None and self.features.learned is not None:
-            both = torch.cat([self.rows_of_features.given, learned], 1)
-            mine = redistribute(both, columns.rows, columns)
-            self.features.learned.copy_(mine[:, self.features.given.shape[1] :])
-
-    @torch.no_grad()
-    def learned_gradient(self) -> Tensor | None:
-        columns, own = self.placed.columns, super().learned_gradient()
-        return own if columns is None or own is None else self._to_rows(own, columns)
-
-    def facts(self) -> dict[str, Any]:
-        return {
-            "feed": self.feed.name, "fanouts": self.sampler.fanouts, "pipeline": bool(self._stash),
-            "copies": self.copies.as_dict(), "said": self.said,
-        }  # fmt: skip
-
-    def notes(self, batches: str) -> list[str]:
-        fanouts = ",".join("all" if f < 0 else str(f) for f in self.sampler.fanouts)
-        line = (
-            f"sampling  {batches}, fan-outs {fanouts}, "
-            f"{self.feed.name} feed{', pipelined' if self._stash else ''}"
-        )
-        if self.layout.comm.size > 1:
-            held = self.copies
-            line += f"; a rank holds {held.arcs} parts of arcs and {held.features} of features"
-        return [line, *self.said]
 
 
 def blank_model(model: Model) -> Model:

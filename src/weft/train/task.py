@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -34,6 +34,10 @@ class Step:
     """What its loss counts in the epoch's."""
     local: Tensor | None = None
     """[m] where they stand among this rank's own rows, if they all are."""
+    at: tuple[int, int] | None = None
+    """(epoch, its number there), of a step of `Task.epoch`: what comes after it is known then."""
+    drawn: Tensor | None = None
+    """The vertices that all ranks draw the step's subgraph from, the same everywhere, none twice."""
 
 
 class Task(ABC):
@@ -41,6 +45,8 @@ class Task(ABC):
 
     learned_width: int = 0
     """Learnable features a vertex, beside the given ones."""
+    draws: bool = False
+    """Whether its steps say what all ranks draw a subgraph from, for `--batching subgraph`."""
     always_reads: bool = False
     """Whether `read` is called for inference too, where a graph may have no labels and no split."""
 
@@ -72,7 +78,11 @@ class Task(ABC):
     def epoch(self, epoch: int, most: int | None = None, first: int = 0) -> Iterator[Step]:
         """The steps of an epoch, or those below `most`; from `first` on."""
         for number in range(first, self.steps if most is None else min(most, self.steps)):
-            yield self.step(epoch, number)
+            yield replace(self.step(epoch, number), at=(epoch, number))
+
+    def coming(self, step: Step) -> Iterator[Step]:
+        """This step and those that follow it in its epoch."""
+        return iter([step]) if step.at is None else self.epoch(step.at[0], first=step.at[1])
 
     @abstractmethod
     def evaluate(self, encode: Callable[[], Tensor], model: Model) -> dict[str, float]:

@@ -10,18 +10,19 @@ from typing import Any
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.guard import check_fits
-from ..minibatch import fanouts_for, parse_bytes, parse_fanouts
+from ..minibatch import KINDS, fanouts_for, parse_bytes, parse_fanouts, parse_room
 from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
 from .budget import check_budget
 from .classes import Classes, check_classes
 from .config import LinkConfig, RunConfig, Section, refuse_unread
-from .encoders import FEEDS
 from .links import Links, check_link_options, check_linkable
+from .sampled import FEEDS
 from .saving import Every
 from .task import Task
 
 DEVICES = ("cpu", "cuda")
+BATCHINGS = ("neighbours", "subgraph")
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,28 @@ def _check_batches(config: RunConfig) -> None:
             f"batch_size must be at least 0, not {options.batch_size}. "
             "Use 0 for the whole graph in every step."
         )
+    if options.batching not in BATCHINGS:
+        raise unknown("batching", options.batching, BATCHINGS)
+    if options.subgraph not in KINDS:
+        raise unknown("subgraph", options.subgraph, KINDS)
+    if options.batching == "subgraph":
+        task = config.train.task
+        if not getattr(TASKS[task].make, "draws", False):
+            raise UserError(f"task {task} draws no subgraphs. Use --batching neighbours, or --task node.")
+        if options.walk_length < 1:
+            raise UserError(
+                f"walk_length must be at least 1, not {options.walk_length}. Use --walk-length 4."
+            )
+        if options.subgraph == "seeds":
+            parse_fanouts(options.fanouts)  # as many hops as there are numbers, whatever the model's layers
+        return
     if options.feed not in (*FEEDS, "auto"):
         raise unknown("feed", options.feed, [*FEEDS, "auto"])
     if options.batch_size:
         fanouts, hops = parse_fanouts(options.fanouts), model_hops(config.model)
         fanouts_for(len(fanouts) if hops is None else hops, fanouts, config.model.layers)
+    if options.cache:
+        parse_room(options.cache, 1, 1)
     if options.memory_budget:
         parse_bytes(options.memory_budget)
     check_budget(config)

@@ -23,7 +23,7 @@ from ..parallel.source import count_arcs
 from .budget import Budget
 from .checkpoint import Checkpoint
 from .config import RunConfig
-from .encoders import Encoder, Passed, Sampled, Update, Whole, first_learned, foretold
+from .encoders import Encoder, Passed, Update, Whole, first_learned, foretold
 from .facts import take_facts
 from .gradients import Gradients, Told, finite
 from .inputs import read_features
@@ -33,6 +33,8 @@ from .optimise import Schedule, check_elementwise, optimiser
 from .result import Result, peak_rss_bytes
 from .rows import write_rows
 from .run import RunFolder
+from .sampled import Sampled
+from .subgraph import Subgraph, own_batches
 from .task import Step
 from .tasks import TASKS, check_task, check_task_options
 
@@ -78,7 +80,9 @@ class Trainer:
         made = self.task.make_model(source) if model is None else model
         self.model: Model = made.to(device=device, dtype=dtype)
         if blocks is None:
-            blocks = assign(source, grid, options, config.train.seed, self.comm)
+            blocks = assign(
+                source, grid, options, config.train.seed, self.comm, own_batches(source, config, self.model)
+            )
         self.A = Operator.build(
             source, self.comm, grid, self.model.adjacency, self.exchange, blocks, dtype, options.overlap,
             options.move_adjacency, device, data_of(self.model.layers),
@@ -98,7 +102,9 @@ class Trainer:
         if judged or self.task.always_reads:
             self.task.read(source, layout)
         self.encoder: Encoder
-        if config.batch.batch_size and judged:
+        if config.batch.batch_size and judged and config.batch.batching == "subgraph":
+            self.encoder = Subgraph(self.model, self.A, features, source, config)
+        elif config.batch.batch_size and judged:
             self.encoder = Sampled(self.model, features, layout, source, config, self.task)
         else:
             self.encoder = Whole(self.model, self.A, features, layout)
@@ -188,9 +194,7 @@ class Trainer:
 
     def bytes_of(self, words: dict[str, int]) -> int:
         """Bytes of these words."""
-        if isinstance(self.encoder, Sampled):
-            return self.encoder.bytes_of(words)
-        return sum(words.values()) * self.x.element_size()
+        return self.encoder.bytes_of(words)
 
     # What was learned.
 

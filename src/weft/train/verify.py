@@ -50,8 +50,8 @@ def serial(source: Graph | Store, config: RunConfig) -> Trace:
     alone.given = set()  # what was asked of the ranks' partition is not asked of this one
     alone.parallel = type(config.parallel)(ranks=1, partition="block")
     alone.batch.memory_budget = ""
-    if alone.batch.batch_size:
-        alone.batch.feed = "pull"
+    if alone.batch.batch_size and alone.batch.batching == "neighbours":
+        alone.batch.feed, alone.batch.cache = "pull", ""
     return trace(source, alone, single())
 
 
