@@ -212,6 +212,11 @@ DIFFERENTIABLE: dict[str, Operation] = {
     ),
     "relu alone": (lambda w, x: kernels.relu_dropout_(x * 2, 0.0, NOISE), ((ROWS, WIDTH),)),
     "add_bias": (lambda w, x, b: kernels.add_bias(x, b), ((ROWS, WIDTH), (WIDTH,))),
+    "add_scaled": (
+        lambda w, y, x, s: kernels.add_scaled(y, x, s[0]),
+        ((ROWS, WIDTH), (ROWS, WIDTH), (1,)),
+    ),
+    "relu_": (lambda w, x: kernels.relu_(x * 2), ((ROWS, WIDTH),)),
     "elu_": (lambda w, x: kernels.elu_(x * 2), ((ROWS, WIDTH),)),
     "norms": (lambda w, x: kernels.norms(x, HEADS), ((ROWS, WIDTH),)),
     "linear": (lambda w, *t: kernels.linear(*t), ((ROWS, WIDTH), (WIDTH, 3), (3,))),

@@ -74,7 +74,7 @@ def check_same(ours: dict[str, Any], alone: dict[str, Any], way: str) -> None:
 def test_ranks_sample_links_as_one_process_does(way, ranks, strategy, parts, monkeypatch):
     alone = observe(None, links(), sampled(**WAYS[way]))
     if parts:
-        monkeypatch.setattr("weft.train.encoders.machine_bytes", lambda: 0)
+        monkeypatch.setattr("weft.train.sampled.machine_bytes", lambda: 0)
     for feed in ("pull", "push-pull"):
         made = sampled({"strategy": strategy}, batch={"feed": feed}, **WAYS[way])
         for ours in run_ranks(observe, ranks, "threads", links(), made):
