@@ -107,7 +107,8 @@ def unrun(model: nn.Module) -> set[str]:
         if fast.found.recipe is None:
             inside = [name for name in inside if name.split(".")[0] == "aggr_module"]
         else:
-            inside = [name for name in inside if name.split(".")[0] != "nn"]  # GINConv runs its `nn` as it is
+            # On ranks GINConv runs its `nn` as it is.
+            inside = [name for name in inside if name.split(".")[0] != "nn"]
         out |= {f"{path}.{name}" if path else name for name in inside}
     return out
 
