@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
+import textwrap
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("", "graph", "partition", "parallel", "nn", "kernels", "minibatch", "train", "comm", "pyg")
+ROOMS = ("", "graph", "partition", "parallel", "nn", "kernels", "minibatch", "train", "report", "comm", "pyg")
 HEAD = """# Reference
 
 Every public name with its docstring. Made by `./dev docs`; change the docstrings, not this page.
@@ -29,6 +33,7 @@ def signature(thing: Any) -> str:
         text = str(inspect.signature(thing))
     except (TypeError, ValueError):
         return ""
+    text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)  # else the page would differ each time
     return text.replace("'", "").replace("NoneType", "None")
 
 
@@ -38,11 +43,27 @@ def entry(room: str, name: str) -> str:
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):  # a table, or an alias of a type
         return f"{title}\n\n```\n{name} = {_short(thing)}\n```\n"
     text = [title, "", f"```python\n{name}{signature(thing)}\n```", "", _indented(thing)]
+    for field, words in fields(thing).items() if inspect.isclass(thing) else ():
+        text += [f"**{field}**", "", "\n".join(f"    {line}".rstrip() for line in words.splitlines()) + "\n"]
     for method in _methods(thing) if inspect.isclass(thing) else ():
         found = inspect.getattr_static(thing, method)
         bare = found.__func__ if isinstance(found, classmethod | staticmethod) else found
         text += [f"**{method}**`{signature(bare)}`", "", _indented(bare)]
     return "\n".join(text)
+
+
+def fields(kind: type) -> dict[str, str]:
+    """Fields of a class that are followed by a string, and the string."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    return {
+        field.target.id: inspect.cleandoc(after.value.value)
+        for field, after in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+        and isinstance(after.value.value, str)
+    }
 
 
 def _methods(kind: type) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 _MANY = 10
@@ -93,21 +92,49 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _closest(value: str, names: list[str]) -> str | None:
-    """The most similar name; among equals the one that begins alike. None where all are far.
+    """The name that was probably meant: few slips away, or of which a part was given. None where all are far.
 
     >>> _closest("gnc", ["gcn", "sgc"]), _closest("GCN", ["gcn", "sgc"]), _closest("transformer", ["gcn"])
     ('gcn', 'gcn', None)
-    >>> _closest("karate", ["accelerate"])
+    >>> _closest("batch.size", ["batch.feed", "batch.batch_size"]), _closest("--rank", ["--ranks"])
+    ('batch.batch_size', '--ranks')
+    >>> _closest("karate", ["accelerate"]), _closest("--resume", ["--preset"])
+    (None, None)
     """
-    word = value.lower()
+    near = [(found, name) for name in names if (found := _distance(value.lower(), name.lower())) is not None]
+    return min(near, key=lambda pair: pair[0])[1] if near else None
 
-    def nearness(name: str) -> tuple[float, int]:
-        other = name.lower()
-        alike = next((at for at, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), len(other))
-        return difflib.SequenceMatcher(None, word, other).ratio(), alike
 
-    best = max(names, key=nearness, default=None)
-    if best is None:
+def _distance(value: str, name: str) -> tuple[int, int] | None:
+    """How far apart the two are, what they begin with alike left aside; None: too far for a slip."""
+    head, dot, _ = name.rpartition(".")
+    if dot and value.startswith(head + dot):
+        value, name = value[len(head) + 1 :], name[len(head) + 1 :]
+    value, name = value.lstrip("-").replace("_", "-"), name.lstrip("-").replace("_", "-")
+    if not value:
         return None
-    near, alike = nearness(best)
-    return best if near >= (0.5 if alike else 0.65) else None  # a slip seldom changes the first letter
+    slips = _slips(value, name)
+    alike = next((at for at, (a, b) in enumerate(zip(value, name, strict=False)) if a != b), len(value))
+    if slips <= max(1, len(value) // 3) and slips < len(value):
+        return slips, -alike
+    part = name.startswith(value) or value in name.split("-") or value.startswith(name)
+    return (max(len(value), len(name)), -alike) if part and min(len(value), len(name)) >= 3 else None
+
+
+def _slips(a: str, b: str) -> int:
+    """Letters to add, leave out, change or swap with the next one until a is b.
+
+    >>> _slips("gnc", "gcn"), _slips("kroneker", "kronecker"), _slips("resume", "preset")
+    (1, 1, 4)
+    """
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            best = min(last[j] + 1, row[-1] + 1, last[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                best = min(best, before[j - 2] + 1)
+            row.append(best)
+        before, last = last, row
+    return last[-1]

@@ -1,4 +1,4 @@
-"""Damage checkpoints and look what is used: `./dev damage [--cases 2000]`.
+"""Damage checkpoints and look what is used: `./dev damage [--cases 2000] [--first 0]`.
 
 A case is a run folder with two checkpoints, one file of which has a flipped bit, is cut short or is gone. It
 holds where the damage is found, and the newest checkpoint that is whole is what a resumed run would take.
@@ -67,7 +67,7 @@ def cases(run: Path, seeds: range) -> Iterator[tuple[str, str]]:
         yield how, wrong
 
 
-def campaign(count: int, folder: Path) -> tuple[Counter[str], list[str]]:
+def campaign(count: int, folder: Path, first: int = 0) -> tuple[Counter[str], list[str]]:
     """(cases by kind of damage, what is wrong)."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
@@ -76,7 +76,7 @@ def campaign(count: int, folder: Path) -> tuple[Counter[str], list[str]]:
             out = f"run-{number}"
             made = settings(way, out=out, keep=2, checkpoint_every="1batch")
             run_ranks(train, ranks, "threads", graph_of(way), made, "save")
-            share = range(count * number // len(KINDS), count * (number + 1) // len(KINDS))
+            share = range(first + count * number // len(KINDS), first + count * (number + 1) // len(KINDS))
             for how, mistake in cases(Path(out), share):
                 counts[how] += 1
                 wrong += [mistake] if mistake else []
@@ -86,9 +86,10 @@ def campaign(count: int, folder: Path) -> tuple[Counter[str], list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev damage", description=__doc__)
     parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="weft-damage-") as folder:
-        counts, wrong = campaign(asked.cases, Path(folder))
+        counts, wrong = campaign(asked.cases, Path(folder), asked.first)
     for line in wrong:
         print(f"--- {line}")
     spread = ", ".join(f"{how} {count}" for how, count in sorted(counts.items()))

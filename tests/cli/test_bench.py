@@ -123,3 +123,49 @@ def test_benchmarks_help(weft):
         answer = weft("bench", name, "--help")
         assert answer.status == 0
         assert f"weft bench {name}" in answer.out
+
+
+def test_ranks_takes_the_papers_own_algorithms(weft, monkeypatch):
+    """Their ranks are processes elsewhere; here threads, so that nothing is started."""
+    from weft.comm import run_ranks
+
+    def here(fn, ranks, engine, *args, threads, stall_seconds):
+        assert (engine, threads) == ("mpi", 1) or engine == "torch"
+        return run_ranks(fn, ranks, "threads", *args)
+
+    monkeypatch.setattr("weft.bench.ranks.run_ranks", here)
+    line = ("bench", "ranks", SMALL, "--layouts", "4x1:cagnet-1d,4x1:cagnet-2d,2x1:pgcn:metis",
+            "--rounds", "1", "--epochs", "2",
+            "--hidden", "4", "--layers", "2", "--blocking", "2")  # fmt: skip
+    rows = json.loads(weft(*line, "--json").out)["rows"]
+    assert [(r["strategy"], r["ranks"], r["partition"]) for r in rows] == [
+        ("cagnet-1d", 4, "random"), ("cagnet-2d", 4, "random"), ("pgcn", 2, "metis"),
+    ]  # fmt: skip
+    assert all(r["words"] > 0 and r["above_idle_bytes"] is None for r in rows)
+    assert "cagnet-2d" in weft(*line).out
+
+
+@pytest.mark.parametrize(
+    ("layouts", "more", "said"),
+    [
+        ("4x1:cagnet-4d", (), "unknown strategy 'cagnet-4d'. Did you mean"),
+        ("4x1:1d", ("--blocking", "8"), "--blocking is for cagnet-2d and cagnet-3d"),
+        ("4x1:pgcn:metsi", (), "unknown partition method 'metsi'"),
+    ],
+)
+def test_ranks_refuses_what_it_cannot_run(weft, layouts, more, said):
+    answer = weft("bench", "ranks", SMALL, "--layouts", layouts, *more)
+    assert answer.status == 2
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_words_shows_the_papers_own_algorithms(weft):
+    line = ("bench", "words", SMALL, "--baselines", "--ranks", "2", "--width", "4", "--layers", "2")
+    answer = weft(*line, "--partition", "metis")
+    assert answer.status == 0
+    assert "pgcn" in answer.out
+    assert "metis parts" in answer.out
+    assert len(json.loads(weft(*line, "--json").out)["rows"]) == 5
+    assert "with --baselines alone" in weft("bench", "words", SMALL, "--partition", "metis").err
+    assert "Leave one" in weft(*line, "--plot", "x.png").err

@@ -10,7 +10,7 @@ QUICK = ["karate", "--epochs", "4", "--hidden", "8", "--hits", "3", "--evaluate-
 
 
 def test_every_seed_has_its_row_and_the_mean_is_theirs(weft):
-    answer = weft("bench", "link", *QUICK, "--json", "--log", "log.jsonl")
+    answer = weft("bench", "link", *QUICK, "--json", "--records", "log.jsonl")
     assert answer.status == 0
     result = json.loads(answer.out)
     assert [row["seed"] for row in result["rows"]] == [0, 1]
@@ -45,7 +45,7 @@ def test_people_see_a_line_per_seed_and_the_spread(weft):
         (["--task", "node"], "bench link measures --task link, not node."),
         (["--ranks", "2"], "bench link runs in one process."),
         (["--seeds", "0"], "--seeds must be at least 1, not 0."),
-        (["--log", "there.jsonl"], "there.jsonl exists already."),
+        (["--records", "there.jsonl"], "there.jsonl exists already."),
     ],
 )
 def test_a_mistake_is_one_line(weft, words, message):

@@ -27,9 +27,9 @@ def graph() -> None:
     write_store(small(), "small.weft")
 
 
-def one_line(answer, bar: bool = False) -> str:
-    """The mistake; `bar`: after the bar of a training that had begun."""
-    assert (answer.status, answer.err.count("\n")) == (2, 1 + bar), answer.err
+def one_line(answer) -> str:
+    """The mistake."""
+    assert (answer.status, answer.err.count("\n")) == (2, 1), answer.err
     return answer.err.splitlines()[-1]
 
 
@@ -88,6 +88,34 @@ def test_rows_for_which_there_is_no_room_are_refused_before_a_page_is_touched(mo
     assert not list(Path().glob("rows.npy*"))
 
 
+def test_what_had_no_room_leaves_nothing_in_the_way_of_the_same_command(weft, monkeypatch):
+    """No folder, no file that would be refused as one that exists already."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        assert "cannot write into run: No space" in one_line(weft("train", *QUICK, "--out", "run"))
+    with monkeypatch.context() as patch:
+        real = open
+
+        def opened(path, mode, **how):
+            file = real(path, mode, **how)
+            file.close()  # what is written to it then is refused, as on a full disk
+            return real("/dev/full", "w", encoding="utf-8")
+
+        patch.setattr("weft.train.watch.open", opened, raising=False)
+        line = one_line(weft("train", *QUICK, "--trace", "trace.json", "--out", "run"))
+        assert "cannot write the trace trace.json: No space left on device." in line
+    assert not Path("trace.json").exists()
+    assert weft("train", *QUICK, "--trace", "trace.json", "--out", "other").status == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        assert "embeddings.npy: No space left" in one_line(weft("predict", "other", "--into", "rows"))
+    assert weft("predict", "other", "--into", "rows").status == 0
+
+
 def test_weights_that_cannot_be_written_leave_the_run_resumable(weft, monkeypatch):
     real = Path.write_bytes
 
@@ -99,7 +127,7 @@ def test_weights_that_cannot_be_written_leave_the_run_resumable(weft, monkeypatc
     words = ["train", *QUICK, "--checkpoint-every", "1", "--out", "run"]
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
-        line = one_line(weft(*words), bar=True)
+        line = one_line(weft(*words))
     assert "cannot write run/weights.pt: No space left on device. Make room, then go on: weft train" in line
     assert weft("train", "--resume", "run").status == 0
     assert torch.load("run/weights.pt", weights_only=True)
@@ -202,7 +230,7 @@ def test_what_was_learned_before_a_loss_broke_is_kept_and_can_be_skipped(weft, m
         return type(made)(made.ids, broken, made.noise, made.share, made.local)
 
     monkeypatch.setattr(Classes, "step", step)
-    line = one_line(weft("train", *QUICK, "--out", "run"), bar=True)
+    line = one_line(weft("train", *QUICK, "--out", "run"))
     assert "the loss or a gradient is not finite in epoch 3" in line
     assert torch.load("run/weights.pt", weights_only=True)
     assert json.loads(Path("run/summary.json").read_text())["failure"] in line
@@ -256,6 +284,24 @@ def test_a_pipe_is_not_waited_for(weft, name):
     os.mkfifo(name)
     answer = weft("train", name) if name.endswith("toml") else weft("info", name)
     one_line(answer)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "weights.pt", "metrics.jsonl", "checkpoints/000001.000000"])
+def test_nor_is_a_pipe_in_a_run_folder(weft, name):
+    """The folder may be somebody else's."""
+    folder = Path("run")
+    folder.mkdir()
+    (folder / "config.toml").write_text('graph = "karate"\n[train]\nepochs = 3\n')
+    Path(folder, name).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / name)
+    for words in (["info", "run"], ["predict", "run"], ["train", "--resume", "run"]):
+        line = one_line(weft(*words))
+        assert line == f"weft: run/{name} is no plain file. Remove it, or name another run."
+
+
+def test_nor_is_one_as_a_profile(weft):
+    os.mkfifo("p.json")
+    assert "p.json is no plain file." in one_line(weft("plan", "small.weft", "--profile", "p.json"))
 
 
 def test_a_path_that_is_not_utf8_is_one_line(weft):

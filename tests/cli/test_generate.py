@@ -77,7 +77,7 @@ def test_arcs_drawn_piece_by_piece_go_to_a_store_or_to_a_file(weft, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("sbm --stream --out g.weft", "unknown generator that streams 'sbm'. Known: er, kronecker."),
+        ("sbm --stream --out g.weft", "unknown generator that streams 'sbm'. Known: er, kronecker, bter."),
         ("er --stream --features 3 --out g.weft", "unknown argument of er --stream 'features'."),
         ("er --memory 4GB --out g.weft", "--memory is for --stream."),
         ("er --stream --memory lots --out g.weft", "--memory takes a size such as 4GB, not 'lots'."),

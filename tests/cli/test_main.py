@@ -41,6 +41,22 @@ def test_every_command_helps_on_lines_that_fit(weft, command):
     assert max(map(len, answer.out.splitlines())) <= 100
 
 
+def test_help_of_a_command_may_be_asked_for_by_its_name(weft):
+    assert weft("help", "info").out == weft("info", "--help").out
+
+
+def test_what_is_missing_is_named_once(weft):
+    assert weft("convert").err == (
+        "weft: the following arguments are required: GRAPH, FILE.weft. See weft convert --help.\n"
+    )
+
+
+def test_an_option_that_is_far_from_all_is_not_guessed(weft):
+    answer = weft("verify", "karate", "--resume", "x")
+    assert answer.status == 2
+    assert "Did you mean" not in answer.err
+
+
 def test_the_version(weft):
     assert weft("--version").out == f"weft {__version__}\n"
 

@@ -72,10 +72,14 @@ def test_a_profile_by_hand_and_a_host_file(capsys):
     assert (found["hosts"], found["profile"], found["profile_note"]) == (2, "default", "")
 
 
-def test_a_picture(capsys):
+def test_a_picture_is_drawn_and_never_over_another(capsys):
     words = ["plan", "karate", "--ranks", "2", "--partition", "random", "--plot", "plan.svg"]
     assert main(words) == 0
     assert "seconds an epoch" in Path("plan.svg").read_text()
+    Path("plan.svg").write_text("mine")
+    assert main(words) == 2
+    assert "plan.svg exists already. Choose another --plot, or remove it." in capsys.readouterr().err
+    assert Path("plan.svg").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -113,3 +117,12 @@ def test_mistakes_are_one_line(words, message, capsys):
 def test_numbers_that_are_no_graph_are_one_line(words, message, capsys):
     assert main(["plan", "--ranks", "2", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_of_many_candidates_the_best_are_drawn(capsys, monkeypatch):
+    monkeypatch.setattr("weft.cli.plan._BARS", 3)
+    words = ["plan", "--vertices", "1e4", "--arcs", "1e5", "--ranks", "4", "--plot", "plan.svg"]
+    assert main([*words, "--json"]) == 0
+    many = len(json.loads(capsys.readouterr().out)["candidates"])
+    assert many > 3
+    assert f"the best 3 of {many}" in Path("plan.svg").read_text()

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -257,6 +258,66 @@ def test_a_rank_that_somebody_stopped_is_named_as_the_cause() -> None:
         "no progress for -1 s: rank 1 is stopped by a signal, in phase 'grad' (all_reduce); "
         "rank 0 is waiting in phase 'grad' (all_reduce); rank 2 is not in a message"
     )
+
+
+def test_a_job_that_was_suspended_as_a_whole_did_not_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.comm.watchdog import Awake, MappedSlot, stalled
+
+    now = 1000.0
+    monkeypatch.setattr("weft.comm.watchdog.time.monotonic", lambda: now)
+    slots = [MappedSlot(bytearray(400), rank) for rank in range(2)]
+    slots[0].enter("grad", "all_reduce")
+    watch = Awake()
+    now += 3600  # nobody ran
+    assert stalled(slots, 300, awake=watch.look()) is None
+    for _ in range(301):  # now they run, and rank 0 still waits
+        now += 1
+        awake = watch.look()
+    line = stalled(slots, 300, awake=awake)
+    assert line is not None
+    assert line.startswith("no progress for 300 s: rank 0 is waiting in phase 'grad'")
+
+
+def test_after_ctrl_c_ranks_have_the_time_that_they_need(tmp_path: Path) -> None:
+    """A step may take longer than any limit of the launcher's: here until the launcher has said its word."""
+    program = tmp_path / "slow.py"
+    program.write_text(
+        "import os, pathlib, signal, sys, time\n"
+        "asked = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: asked.append(1))\n"
+        "here = pathlib.Path(sys.argv[1])\n"
+        "(here / ('up' + os.environ['WEFT_RANK'])).touch()\n"
+        "while not (asked and (here / 'said').exists()):\n"
+        "    time.sleep(0.01)\n"
+        "(here / ('saved' + os.environ['WEFT_RANK'])).touch()\n"
+        "sys.exit(130)\n"
+    )
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from weft.comm import job\n"
+        "from weft.comm.launch import launch\n"
+        "job._INTERRUPT_SECONDS = job._WORD_SECONDS = 0.0\n"
+        "sys.exit(launch(sys.argv[1:], 2, 'torch'))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(program), str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(tmp_path.glob("up?"))) < 2:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # between two looks
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line == "weft: Ctrl-C was passed on to the ranks; once more ends them at once.\n"
+        (tmp_path / "said").touch()
+        assert process.wait(120) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(list(tmp_path.glob("saved?"))) == 2
 
 
 def test_a_stopped_mpirun_does_not_hold_up_a_job_whose_ranks_have_ended(run: Launch, tmp_path: Path) -> None:

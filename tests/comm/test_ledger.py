@@ -46,6 +46,50 @@ def test_all_reduce_is_a_reduce_scatter_and_an_all_gather(words: int, size: int)
         assert tally.all_reduce(words, rank, size) == tuple(x + y for x, y in zip(a, b, strict=True))
 
 
+@given(blocks, st.data())
+def test_words_of_peers_add_up_to_the_traffic_and_what_is_sent_is_received(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    g = len(sizes)
+    root = data.draw(st.integers(0, g - 1))
+    row = st.lists(st.integers(0, 9), min_size=g, max_size=g)
+    table = data.draw(st.lists(row, min_size=g, max_size=g))
+    columns = [list(column) for column in zip(*table, strict=True)]
+    cases = {
+        "broadcast": [
+            (tally.broadcast(7, root, r, g), tally.broadcast_flow(7, root, r, g)) for r in range(g)
+        ],
+        "gather": [(tally.all_gather(sizes, r), tally.all_gather_flow(sizes, r)) for r in range(g)],
+        "scatter": [(tally.reduce_scatter(sizes, r), tally.reduce_scatter_flow(sizes, r)) for r in range(g)],
+        "reduce": [(tally.all_reduce(root, r, g), tally.all_reduce_flow(root, r, g)) for r in range(g)],
+        "all": [
+            (tally.all_to_all(table[r], columns[r], r), tally.all_to_all_flow(table[r], columns[r], r))
+            for r in range(g)
+        ],
+    }
+    for call, ranks in cases.items():
+        for r, (traffic, flow) in enumerate(ranks):
+            assert sum(flow.received) == traffic.words, call
+            assert flow.received[r] == flow.sent[r] == 0
+            assert [other.sent[r] for _, other in ranks] == flow.received
+
+
+def test_peers_are_numbered_as_in_the_job_whatever_line_they_speak_on() -> None:
+    def work(comm: Communicator) -> tuple[object, ...]:
+        line = comm.split(comm.rank % 2, key=-comm.rank, name="odd")
+        assert line is not None
+        with Ledger(comm, keep_events=True) as ledger:
+            line.all_gather(torch.ones(2, 3, dtype=torch.float64), [2, 2], phase="gather")
+        (event,) = ledger.events or []
+        return list(line.members), ledger.peers(), event.moved
+
+    for rank, (members, peers, moved) in enumerate(run_ranks(work, 4, "threads")):
+        other = (rank + 2) % 4
+        assert members == sorted([rank, other], reverse=True)
+        assert peers == {other: (6, 48)}
+        assert moved == tally.Moved("odd", ((other, 6, 48),), ((other, 6, 48),))
+
+
 def test_even_blocks_give_the_formulas_of_the_design() -> None:
     g, m = 4, 20
     assert tally.broadcast(m, 1, 1, g)[:2] == (m, 0)

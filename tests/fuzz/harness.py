@@ -23,6 +23,7 @@ import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -39,8 +40,9 @@ from weft.errors import UserError
 
 CORPUS = Path(__file__).with_name("corpus")
 CASE_SECONDS = 20
-HANG_SECONDS = 3 * CASE_SECONDS
-"""Native code does not hear the alarm: then the whole process goes."""
+"""Of CPU time: a busy or suspended machine is no hang."""
+HANG_SECONDS = 6 * CASE_SECONDS
+"""What waits takes no CPU time, and native code does not hear the alarm: then the whole process goes."""
 MEMORY = 3 << 30
 GROWTH = 128 << 20
 """More than this after a block of cases is a leak: what is freed comes back to the pool of the process."""
@@ -54,16 +56,31 @@ def limits() -> Iterator[None]:
     def late(number: int, frame: object) -> None:
         raise TimeoutError(f"more than {CASE_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGPROF, late)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_pages(0) + MEMORY, hard))
-    signal.alarm(CASE_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextlib.contextmanager
+def hearing(unheard: list[str]) -> Iterator[None]:
+    """What Python prints and nobody catches: exceptions in callbacks, finalisers and threads."""
+
+    def note(told: Any) -> None:
+        unheard.extend(traceback.format_exception(told.exc_type, told.exc_value, told.exc_traceback)[-6:])
+
+    before = sys.unraisablehook, threading.excepthook
+    sys.unraisablehook = threading.excepthook = note
+    try:
+        yield
+    finally:
+        sys.unraisablehook, threading.excepthook = before
 
 
 def _pages(field: int) -> int:
@@ -95,8 +112,9 @@ def read(name: str, files: dict[str, bytes], folder: Path) -> str:
 
 def look(name: str, folder: Path, path: str = "") -> str:
     """What is wrong with how the files that are there are read, or the one that is named."""
+    unheard: list[str] = []
     try:
-        with contextlib.chdir(folder), limits(), warnings.catch_warnings():
+        with contextlib.chdir(folder), limits(), warnings.catch_warnings(), hearing(unheard):
             warnings.simplefilter("error")  # users see them, in two lines
             TARGETS[name].read(path)
     except UserError as error:
@@ -107,7 +125,7 @@ def look(name: str, folder: Path, path: str = "") -> str:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         return "".join(traceback.format_exception(error)[-6:])
-    return ""
+    return "".join(unheard)
 
 
 def damage(name: str, files: dict[str, bytes], seed: int) -> tuple[str, dict[str, bytes]]:
@@ -169,7 +187,7 @@ class Block:
 
     def wait(self) -> tuple[int, list[tuple[int, str, str]], int]:
         """(cases done, what went wrong, bytes grown)."""
-        text, last, since = b"", -1, time.monotonic()
+        text, last, looks = b"", -1, 0
         while True:
             ready, _, _ = select.select([self._read], [], [], 1.0)
             if ready:
@@ -177,10 +195,10 @@ class Block:
                 if not part:
                     break
                 text += part
-            at = self.at
+            at, looks = self.at, looks + 1
             if at != last:
-                last, since = at, time.monotonic()
-            elif not text and time.monotonic() - since > HANG_SECONDS:
+                last, looks = at, 0
+            elif not text and looks > HANG_SECONDS:
                 os.kill(self._process, signal.SIGKILL)
         os.close(self._read)
         _, status = os.waitpid(self._process, 0)
@@ -265,6 +283,9 @@ def main() -> int:
     tally, started = Tally(asked.tally, asked.seed), time.monotonic()
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="weft-fuzz-", dir=shared) as scratch:
+        for name in names:  # what readers load late is loaded once, and forks have it
+            if wrong := read(name, samples[name], Path(scratch, "c")):
+                raise SystemExit(f"{name}: sound files are not read: {wrong}")
         while tally.cases < asked.cases and time.monotonic() - started < asked.seconds:
             name = _next(tally, names)
             first = tally.next_seed(name)

@@ -84,6 +84,67 @@ def _ogb() -> None:
     np.savez("links/valid_test.npz", **{name: np.array([[0, 3], [1, 3]]) for name in names})
 
 
+def _tables() -> None:
+    """OGB's archives of a node set, in tables, in binary, and with types."""
+    tables = {
+        "ogbn-products/raw/edge": "0,1\n2,1\n", "ogbn-products/raw/num-node-list": "3\n",
+        "ogbn-products/raw/num-edge-list": "2\n", "ogbn-products/raw/node-feat": "1,2\n3,4\n5,6\n",
+        "ogbn-products/raw/node-label": "0\n1\n0\n", "ogbn-products/split/a/train": "0\n2\n",
+        "mag/raw/num-node-dict": "author,paper\n1,2\n", "mag/raw/triplet-type-list": "author,writes,paper\n",
+        "mag/raw/relations/author___writes___paper/edge": "0,1\n",
+        "mag/raw/node-label/paper/node-label": "0\n1\n",
+        "papers/split/time/train": "0\n",
+    }  # fmt: skip
+    for name, text in tables.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
+    Path("papers/raw").mkdir(parents=True)
+    np.savez("papers/raw/data.npz", edge_index=np.array([[0, 1], [1, 0]]), num_nodes_list=np.array([2]))
+    np.savez("papers/raw/node-label.npz", node_label=np.array([[0.0], [np.nan]]))
+
+
+def _released() -> None:
+    """OGB's archive of a link set; its .pt files in both forms."""
+    for part in ("raw", "split/a"):
+        Path("ogbl", part).mkdir(parents=True)
+    Path("ogbl/raw/edge.csv.gz").write_bytes(gzip.compress(b"0,1\n1,2\n2,3\n"))
+    pairs = {"edge": np.array([[0, 3]]), "edge_neg": np.array([[1, 3]])}
+    torch.save(pairs, "ogbl/split/a/valid.pt", _use_new_zipfile_serialization=False)
+    torch.save({name: torch.from_numpy(each) for name, each in pairs.items()}, "ogbl/split/a/test.pt")
+
+
+def _saint() -> None:
+    for name in ("saint", "reddit"):
+        Path(name).mkdir()
+    np.savez(
+        "saint/adj_full.npz", indptr=np.array([0, 1, 2]), indices=np.array([1, 0]), shape=np.array([2, 2])
+    )
+    np.save("saint/feats.npy", np.ones((2, 3)))
+    Path("saint/class_map.json").write_text('{"0": [0, 1], "1": [1, 1]}')
+    Path("saint/role.json").write_text('{"tr": [0], "va": [1], "te": []}')
+    np.savez("reddit/reddit_graph.npz", row=np.array([0, 1]), col=np.array([1, 0]), shape=np.array([2, 2]))
+    np.savez(
+        "reddit/reddit_data.npz", feature=np.ones((2, 3)), label=np.array([0, 1]), node_types=np.array([1, 3])
+    )
+
+
+def _webgraph() -> None:
+    """Rows {1, 2, 3, 4}, {}, {1, 2, 3, 4} by reference, {0}, {}: the bits are written out here."""
+    bits = (
+        "00101" + "1" + "010" + "011" + "1"  # d=4, no reference, 1 interval, from 1 on (natural 2), of 4 + 0
+        "1"  # d=0
+        "00101" + "001" + "1"  # d=4, the row two before, no blocks: all of it
+        "010" + "1" + "1" + "1110"  # d=1, no reference, no interval, ζ₃(5): vertex 3 − 3
+        "1"  # d=0
+    )
+    bits += "0" * (-len(bits) % 8)
+    Path("w.graph").write_bytes(int(bits, 2).to_bytes(len(bits) // 8))
+    Path("w.properties").write_text(
+        "graphclass=it.unimi.dsi.webgraph.BVGraph\nnodes=5\narcs=9\nwindowsize=7\nminintervallength=4\n"
+        "zetak=3\ncompressionflags=\n"
+    )
+
+
 def _planetoid() -> None:
     Path("p").mkdir()
     rows = {"x": 2, "y": 2, "tx": 2, "ty": 2, "allx": 4, "ally": 4}
@@ -227,6 +288,17 @@ def _read_each(*names: str) -> Callable[[str], None]:
     return read
 
 
+def _read_folders(*names: str) -> Callable[[str], None]:
+    """Folders, of which the one is read that the damaged file is in."""
+
+    def read(path: str) -> None:
+        for name in names:
+            if not path or path.startswith(f"{name}/"):
+                load(name)
+
+    return read
+
+
 def _stream() -> None:
     _edge_list()
     _matrix()
@@ -276,12 +348,16 @@ TARGETS = {
     "matrix-market": Target(_matrix, _read_each("a.mtx"), share=2),
     "npz": Target(_npz, _read_each("a.npz", "b.npz")),
     "ogb": Target(_ogb, _read_folder("links")),
+    "tables": Target(_tables, _read_folders("ogbn-products", "mag", "papers"), share=0.7),
+    "released": Target(_released, _read_folders("ogbl"), share=0.7),
+    "saint": Target(_saint, _read_folders("saint", "reddit"), share=0.7),
+    "webgraph": Target(_webgraph, lambda path: load("w.graph")),
     "planetoid": Target(_planetoid, _read_folder("p")),
     "store": Target(_store, _read_each("g.weft", "rich.weft"), share=2),
     "parts-of-store": Target(_store, _read_parts_of_store, _mend_store, share=1.5),
     "stream": Target(_stream, _read_stream, share=0.3),
     "hosts": Target(_hosts, lambda path: read_hosts(Path("hosts")), share=0.5),
-    "profile": Target(_profile, _read_profile, share=0.5),
+    "profile": Target(_profile, _read_profile, share=0.05),
     "arrays": Target(_arrays, _read_arrays),
     "config": Target(_toml, _read_toml, share=0.5),
     "run": Target(_ended, _read_run, share=0.4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_a_process_that_crashes_hangs_or_grows_is_a_finding(tmp_path, monkeypatc
         if how == b"crash":
             os.kill(os.getpid(), signal.SIGUSR2)  # as SIGSEGV would, but faulthandler is silent
         elif how == b"hang":
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])
             time.sleep(3600)  # until it is killed
         elif how == b"grow":
             kept.append(bytearray(1 << 16))
@@ -89,6 +90,27 @@ def test_a_process_that_crashes_hangs_or_grows_is_a_finding(tmp_path, monkeypatc
     assert "RuntimeError: no" in found[0][2]
     ways = [b"grow"] * 400
     assert run(380)[2] > 15 << 20
+
+
+def test_what_python_prints_and_nobody_catches_is_a_finding(tmp_path, monkeypatch):
+    class Loud:
+        def __del__(self) -> None:
+            raise RuntimeError("in a finaliser")
+
+    def fail() -> None:
+        raise RuntimeError("in a thread")
+
+    def read_loudly(path: str) -> None:
+        if Path("how").read_bytes() == b"finaliser":
+            Loud()
+        else:
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+
+    monkeypatch.setitem(TARGETS, "loud", Target(lambda: None, read_loudly))
+    for how in ("finaliser", "thread"):
+        assert f"RuntimeError: in a {how}" in read("loud", {"how": how.encode()}, tmp_path / "case")
 
 
 def test_a_campaign_adds_up_over_calls(tmp_path):

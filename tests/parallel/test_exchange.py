@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from weft.comm import Communicator, Ledger, run_ranks
-from weft.parallel import Exchange
+from weft.graph import er
+from weft.meter import Meter
+from weft.parallel import Exchange, Grid, Operator
 
 from .cases import numbers, received
 
@@ -139,3 +141,112 @@ def test_a_gather_from_a_wrong_plan_is_caught():
 
     with pytest.raises(AssertionError, match="rows in another order"):
         run_ranks(work, 5, "threads")
+
+
+class Order(Ledger):
+    """What one rank does, in order and without times: ("post" | "wait", phase) of its swaps."""
+
+    def __init__(self, comm: Communicator, log: list[str]):
+        super().__init__(comm)
+        self.log = log
+
+    def count(self, phase, traffic, seconds=0.0, call="", start=0.0, waiting=False, moved=None):
+        self.log.append(f"{'wait' if waiting else 'post'} {phase}")
+        super().count(phase, traffic, seconds, call, start, waiting, moved)
+
+
+def order_of_backward(ranks: int, exchange: str, overlap: bool, large: int, monkeypatch) -> list[list[str]]:
+    """The trace of one backward propagation on each rank: post, multiply and wait events."""
+    monkeypatch.setattr("weft.parallel.exchange.LARGE", large)
+    graph = er(nodes=67, degree=9, directed=True)
+
+    def work(comm: Communicator) -> list[str]:
+        log: list[str] = []
+
+        class Products(Meter):
+            def begin(self, kind, name, operands):
+                log.append(kind)
+
+        A = Operator.build(graph, comm, Grid(ranks), exchange=exchange, overlap=overlap)
+        h = torch.ones(A.rows.numel(), 4, requires_grad=True)
+        y = A @ h
+        with Order(comm, log), Products():
+            y.backward(torch.ones_like(y))
+        return log
+
+    return run_ranks(work, ranks, "threads")
+
+
+@pytest.mark.parametrize("large", [1 << 22, 0], ids=["whole", "halves"])
+@pytest.mark.parametrize("exchange", ["dense", "sparse"])
+@pytest.mark.parametrize("ranks", [2, 4, 5])
+def test_every_transfer_of_backward_is_under_way_while_a_product_runs(ranks, exchange, large, monkeypatch):
+    pieces = (ranks - 1) * (1 if large else 2)
+    for log in order_of_backward(ranks, exchange, True, large, monkeypatch):
+        waits = [place for place, event in enumerate(log) if event == "wait reduce"]
+        posts = [place for place, event in enumerate(log) if event == "post reduce"]
+        assert len(posts) == len(waits) == pieces
+        assert all("spmm" in log[post:wait] for post, wait in zip(posts, waits, strict=True))
+        assert log.count("spmm") == pieces + 1
+        if exchange == "dense":  # one at a time
+            assert log == ["spmm"] + ["post reduce", "spmm", "wait reduce"] * pieces
+
+
+def test_a_small_halo_is_posted_at_once_forward_and_back(monkeypatch):
+    """Demirci et al., Algorithms 1 and 2: nobody waits before all is sent and the own block is multiplied."""
+    for log in order_of_backward(4, "sparse", True, 1 << 22, monkeypatch):
+        assert log == ["spmm", "post reduce"] * 3 + ["spmm"] + ["wait reduce"] * 3
+
+    def forward(comm: Communicator) -> list[str]:
+        log: list[str] = []
+        plan = line(comm, "sparse", True)
+        with Order(comm, log):
+            for p, _ in plan.gather(block(5, comm.rank)):
+                log.append("own" if p == comm.rank else "other")
+        return log
+
+    logs = run_ranks(forward, 5, "threads")
+    assert max(log.count("post gather") for log in logs) >= 3
+    for log in logs:
+        before, after = log[: log.index("own")], log[log.index("own") + 1 :]
+        assert set(before) <= {"post gather"}
+        assert set(after) <= {"wait gather", "other"}
+
+
+def test_a_halo_larger_than_two_blocks_goes_by_stages(monkeypatch):
+    monkeypatch.setattr("weft.parallel.exchange.LARGE", 0)
+
+    def work(comm: Communicator) -> bool:
+        every = [torch.arange(3) for _ in range(comm.size)]
+        return Exchange(comm, [3] * comm.size, every).at_once(4)
+
+    assert run_ranks(work, 2, "threads") == [True, True]  # three rows come, three go
+    assert run_ranks(work, 5, "threads") == [False] * 5
+
+
+def test_without_overlap_no_product_runs_beside_a_transfer(monkeypatch):
+    for log in order_of_backward(4, "dense", False, 1 << 22, monkeypatch):
+        assert log == ["spmm"] + ["post reduce", "wait reduce", "spmm"] * 3
+
+
+@pytest.mark.parametrize(("ranks", "kind", "overlap"), EVERY)
+@pytest.mark.parametrize("halve", [False, True])
+def test_products_in_pieces_sum_up_to_what_reduce_gives(ranks, kind, overlap, halve, monkeypatch):
+    monkeypatch.setattr("weft.parallel.exchange.LARGE", 0)
+
+    def work(comm: Communicator) -> None:
+        plan = line(comm, kind, overlap)
+        made = {p: numbers(plan.need_sizes[p], 2, seed=9 * comm.rank + p) for p in range(ranks)}
+
+        def own(out: Tensor | None) -> Tensor:
+            return made[comm.rank].clone() if out is None else out.add_(made[comm.rank])
+
+        want = plan.reduce(lambda p: made[p].clone())
+        with Ledger(comm) as books:
+            got = plan.sum_up(lambda p, begin, end: made[p][begin:end], own, made[comm.rank], halve)
+        assert torch.allclose(got, want, rtol=0, atol=1e-14)
+        given = [rows for p, rows in enumerate(plan.give_sizes) if p != comm.rank]
+        assert books.words("reduce") == 2 * sum(given)
+        assert books.messages("reduce") == sum(min(rows, 2 if halve else 1) for rows in given)
+
+    run_ranks(work, ranks, "threads")

@@ -37,6 +37,10 @@ def relu(A: Any, p: Leaves) -> Tensor:
     return A.channel_sum("relu", p["x"], edge=("features", p["w"]))
 
 
+def shifted(A: Any, p: Leaves) -> Tensor:
+    return A.channel_sum("relu", p["x"].detach(), p["mix"], edge=("features", p["w"]))
+
+
 def gate(A: Any, p: Leaves) -> Tensor:
     return A.channel_sum("gate", p["x"], p["y"], p["z"], ("features", p["w"]), p["u"])
 
@@ -70,7 +74,7 @@ def kinds(A: Any, p: Leaves) -> Tensor:
     return torch.cat([A.entries.weigh(e, p["x"]), A.entries.data_sums(e, "features")], 1)
 
 
-OPERATIONS = {f.__name__: f for f in (relu, gate, stats, channel, values, biased, kinds)}
+OPERATIONS = {f.__name__: f for f in (relu, shifted, gate, stats, channel, values, biased, kinds)}
 
 
 def leaves() -> Leaves:
@@ -157,6 +161,18 @@ def test_other_owners_and_an_adjacency_that_moves(shape, parts, moving):
     run_ranks(check, ranks, "threads", shape, "dense", parts, moving)
 
 
+def test_a_row_operand_that_is_the_same_for_all_is_as_if_added_to_the_columns():
+    y, gradients = alone("shifted")
+    p = {n: t.clone().requires_grad_() for n, t in leaves().items()}
+    A = built(_single(), (1, 1, 1), "dense")
+    want = A.channel_sum("relu", p["x"] + p["mix"], edge=("features", p["w"]))
+    want.backward(torch.linspace(-1, 1, N * WIDTH, dtype=torch.float64).view(N, -1))
+    close(y, want.detach(), "forward")
+    for n in ("mix", "w"):
+        assert p[n].grad is not None
+        close(gradients[n], p[n].grad, n)
+
+
 def test_what_is_missing_or_does_not_fit_is_named():
     A = Operator.build(directed(N), _single(), Grid(1), "none", dtype=torch.float64)
     x = numbers(N, WIDTH)
@@ -164,6 +180,8 @@ def test_what_is_missing_or_does_not_fit_is_named():
         A.channel_sum("relu", x, edge=("features", numbers(T, WIDTH)))
     with pytest.raises(UserError, match="unknown kind of message 'reul'"):
         A.channel_sum("reul", x)
+    with pytest.raises(ValueError, match="row has 2 columns, but column has 6"):
+        A.channel_sum("relu", x, x[0, :2])
     with pytest.raises(ValueError, match="channel scores, and no others, have a mix"):
         A.attend(x, x, x, kind="channel")
     with pytest.raises(ValueError, match=r"a bias is \[\d+, 1\]"):

@@ -16,6 +16,7 @@ from weft.planner.cuts import Shape
 from weft.planner.default import default_profile
 from weft.planner.plan import plan
 from weft.planner.profile import path_of, write_profile
+from weft.units import spell_bytes
 
 from .test_foretell import directed, settings
 
@@ -62,7 +63,7 @@ def test_what_fits_nowhere_is_refused_with_the_number_and_the_remedy():
     with pytest.raises(UserError) as error:
         check_memory(found)
     text = str(error.value)
-    assert f"needs {found.best.bytes / 1e9:.1f} GB a rank, 6.4 GB are here" in text
+    assert f"needs {spell_bytes(found.best.bytes)} a rank, 6.44 GB are here" in text
     hosts = -(-found.best.bytes * 4 // (24 << 30))
     assert f"about {hosts} hosts as this" in text
     assert hosts > 1

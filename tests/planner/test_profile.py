@@ -121,7 +121,7 @@ def test_a_file_that_is_not_there_or_far_too_large_is_one_line():
     with pytest.raises(UserError, match="too large for a profile"):
         read_profile(Path("big.json"))
     Path("a").mkdir()
-    with pytest.raises(UserError, match="a is no profile"):
+    with pytest.raises(UserError, match="a is no plain file"):
         read_profile(Path("a"))
 
 

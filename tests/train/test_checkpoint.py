@@ -19,7 +19,7 @@ from weft.graph import Graph, hold_out
 from weft.graph.store import checksum
 from weft.train import RunConfig, RunFolder, Trainer
 from weft.train.checkpoint import Checkpoint, Piece, Torn, checkpoints, complete, newest, write_shard
-from weft.train.saving import Every
+from weft.train.every import Every
 
 from .graphs import config, small
 

@@ -140,12 +140,12 @@ FOREIGN = [
     ),
     (
         {}, "parallel.epsilon",
-        "partition random does not read epsilon, metis, hypergraph, stochastic, stream and auto do. "
+        "partition random does not read epsilon, metis, hypergraph, stochastic, best, stream and auto do. "
         "Leave out --epsilon, or use --partition metis.",
     ),
     (
         {"parallel.partition": "metis"}, "parallel.preset",
-        "partition metis does not read preset, hypergraph, stochastic and auto do. "
+        "partition metis does not read preset, hypergraph, stochastic, best and auto do. "
         "Leave out --preset, or use --partition hypergraph.",
     ),
     (

@@ -75,3 +75,29 @@ def test_weights_that_are_no_tensors_are_refused(run):
     assert json.loads((run / "summary.json").read_text())["widths"]
     with pytest.raises(UserError, match="dict of tensors"):
         read_run(run)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("memory", [0, 1 << 26])
+def test_another_graphs_features_are_scaled_as_the_runs_own_were(tmp_path, ended, memory):
+    """Karate's rows are sparse counts, which `auto` scales; a graph of dense ones must be scaled alike."""
+    config = RunConfig()
+    config.train.epochs, config.model.hidden, config.train.out = 2, 5, str(tmp_path / "run")
+    config.train.checkpoint_every = "1"
+    with RunFolder.create(config) as folder:
+        trainer = Trainer(karate(), config)
+        result = trainer.fit(folder)
+        if ended:
+            folder.finish(trainer.model.state_dict(), result.as_dict() | result.gather(trainer))
+    assert trainer.feature_norm == "row"
+    dense = karate().replace(features=torch.arange(34 * 34.0).reshape(34, 34) + 1)
+    saved = read_run(tmp_path / "run")
+    assert saved.config.data.feature_norm == "row"
+    (tmp_path / "out").mkdir()
+    run_ranks(lambda comm: predict(dense, saved, comm, tmp_path / "out", memory), 2, "threads")
+    trainer = Trainer(dense, saved.config, model=restore(saved, 34))
+    scaled = dense.features / dense.features.sum(1, keepdim=True)
+    assert torch.allclose(trainer.x, scaled[trainer.A.layout.ids])
+    with torch.no_grad():
+        embedding, _ = trainer.model.embed(trainer.A, trainer.x)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "embeddings.npy"), embedding.numpy(), atol=1e-6)

@@ -236,7 +236,7 @@ def test_a_batch_larger_than_the_training_set_says_what_is_used():
         ),
         ({"batch__feed": "pul"}, "unknown feed 'pul'. Did you mean 'pull'?"),
         ({"batch__batch_size": -3}, "batch_size must be at least 0, not -3."),
-        ({"batch__memory_budget": "1KB"}, "a memory budget of 1.0 kB is too small for one copy"),
+        ({"batch__memory_budget": "1KB"}, "a memory budget of 1 kB is too small for one copy"),
         ({"batch__memory_budget": "much"}, "memory budget 'much' is not a size. Write --memory-budget 2GB"),
         ({"train__optimizer": "adafactor"}, "adafactor needs whole weights"),
     ],

@@ -181,7 +181,7 @@ def test_a_batch_larger_than_the_pairs_says_what_is_used():
     ("change", "message"),
     [
         ({"feed": "pul"}, "unknown feed 'pul'. Did you mean 'pull'?"),
-        ({"memory_budget": "1KB"}, "a memory budget of 1.0 kB is too small for one copy"),
+        ({"memory_budget": "1KB"}, "a memory budget of 1 kB is too small for one copy"),
         ({"batch_size": -1}, "batch_size must be at least 0, not -1."),
     ],
 )

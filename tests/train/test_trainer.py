@@ -233,7 +233,8 @@ def test_metrics_are_one_json_object_an_epoch():
     assert [line["loss"] for line in lines] == result.loss
     evaluated = {"train_accuracy", "val_accuracy", "test_accuracy", "val_loss"}
     for line in lines:
-        assert line.keys() == {"epoch", "loss", "seconds"} | (evaluated if line["epoch"] % 4 == 0 else set())
+        told = {"epoch", "loss", "seconds", "words", "rss_bytes", "lr", "at"}
+        assert line.keys() == told | (evaluated if line["epoch"] % 4 == 0 else set())
 
 
 def test_a_result_names_what_was_measured():

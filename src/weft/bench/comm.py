@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from ..comm import Communicator, run_ranks
 from ..errors import UserError
+from ..tables import columns
+from ..units import spell_bytes, spell_rate, spell_seconds
 
 SIZES = (1_000, 4_000, 32_000, 256_000, 2_000_000, 16_000_000, 40_000_000, 64_000_000)
 OPERATIONS = ("broadcast", "all_reduce", "ireduce_scatter", "all_gather", "all_to_all", "iswap")
@@ -174,15 +176,16 @@ def ratios(rows: Sequence[Row], fast: str = "mpi", slow: str = "torch") -> list[
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for people: an operation a line, a size a column, µs below 1 ms and GB/s above.
+    """The rows for people: an operation a line, a size a column: seconds of small messages, bytes a
+    second of large ones.
 
     >>> row = {"engine": "mpi", "operation": "iswap", "ranks": 2, "bytes": 4000, "seconds": 2e-6}
     >>> print(table([row | {"bandwidth": 2e9, "alpha": 1e-6, "beta": 1e-10}]))
-    engine  operation  4 kB    α        β
-    mpi     iswap      2.0 µs  1.00 µs  10.0 GB/s
+    engine  operation  4 kB     α        β
+    mpi     iswap      2 µs  1 µs  10 GB/s
     """
     sizes = sorted({row["bytes"] for row in rows if row["operation"] != "wrapper"})
-    lines = [["engine", "operation", *(_human(size) for size in sizes), "α", "β"]]
+    lines = [["engine", "operation", *(spell_bytes(size) for size in sizes), "α", "β"]]
     keys = dict.fromkeys((row["engine"], row["operation"]) for row in rows if row["operation"] != "wrapper")
     for engine, operation in keys:
         some = {r["bytes"]: r for r in rows if (r["engine"], r["operation"]) == (engine, operation)}
@@ -191,23 +194,13 @@ def table(rows: Sequence[Row]) -> str:
             row = some.get(size)
             if row is None:
                 cells.append("")
-            elif row["seconds"] < 1e-3:
-                cells.append(f"{row['seconds'] * 1e6:.1f} µs")
             else:
-                cells.append(f"{row['bandwidth'] / 1e9:.2f} GB/s")
+                cells.append(spell_seconds(row["seconds"]) if size < 1e5 else spell_rate(row["bandwidth"]))
         last = next(iter(some.values()))
-        speed = f"{1e-9 / last['beta']:.1f} GB/s" if last["beta"] else "-"
-        lines.append([engine, operation, *cells, f"{last['alpha'] * 1e6:.2f} µs", speed])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    text = "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+        speed = spell_rate(1 / last["beta"]) if last["beta"] else "-"
+        lines.append([engine, operation, *cells, spell_seconds(last["alpha"]), speed])
+    text = columns(lines[0], lines[1:], left=2)
     for row in rows:
         if row["operation"] == "wrapper":
-            text += f"\nweft adds {row['seconds'] * 1e6:.1f} µs to a call of bare mpi4py"
+            text += f"\nweft adds {spell_seconds(row['seconds'])} to a call of bare mpi4py"
     return text
-
-
-def _human(size: int) -> str:
-    return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1e3:g} kB"

@@ -46,10 +46,11 @@ def bench_partition(
             for method in ("random", *methods):
                 options.preset = preset(count)
                 check_method(method, count, graph.num_nodes, options)
-                started = time.perf_counter()
+                started, worked = time.perf_counter(), time.process_time()
                 made = partition_graph(graph, count, method, options)
-                seconds = time.perf_counter() - started
-                row: dict[str, Any] = {"graph": name, "parts": count, "method": method, "seconds": seconds}
+                seconds, cpu = time.perf_counter() - started, time.process_time() - worked
+                row: dict[str, Any] = {"graph": name, "parts": count, "method": method}
+                row |= {"seconds": seconds, "cpu_seconds": cpu}
                 row |= measure(graph, made, count).as_dict()
                 base = base or row
                 row |= {f"{key}_ratio": row[key] / base[key] if base[key] else 1.0 for key in FIGURES}
@@ -67,8 +68,12 @@ def draw_partition(rows: Sequence[dict[str, Any]], path: str) -> None:
         "volume_max": "maximum volume",
         "messages_average": "average messages",
     }
-    figure = new_figure(3.1 * len(graphs) + 0.6, 2.5 * len(shown) + 0.6)
-    panels = figure.subplots(len(shown), len(graphs), squeeze=False, sharex=True)
+    # A line of panels a figure; of few graphs the other way round, so that it is no tower.
+    few = len(graphs) < len(shown)
+    across, down = (len(shown), len(graphs)) if few else (len(graphs), len(shown))
+    figure = new_figure(3.1 * across + 0.6, 2.5 * down + 0.9)
+    grid = figure.subplots(down, across, squeeze=False, sharex=True)
+    panels = grid.T if few else grid
     for line, (key, title) in zip(panels, shown.items(), strict=True):
         for panel, graph in zip(line, graphs, strict=True):
             for number, method in enumerate(methods):
@@ -83,10 +88,10 @@ def draw_partition(rows: Sequence[dict[str, Any]], path: str) -> None:
             panel.set_xticks(ticks, map(str, ticks))
             panel.set_ylim(0, 1.05 * max(1.0, panel.get_ylim()[1]))
             panel.grid(alpha=0.3)
-            if key == "volume_average":
-                panel.set_title(graph)
-        line[0].set_ylabel(title)
-    for panel in panels[-1]:
+            panel.set_title(f"{graph}: {title}" if few else graph if key == "volume_average" else "")
+        if not few:
+            line[0].set_ylabel(title)
+    for panel in grid[-1]:
         panel.set_xlabel("parts")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ def check_drawable(path: str) -> None:
         raise UserError(f"--plot {path} is no picture's name. Use a name that ends in .png, .svg or .pdf.")
     if not Path(path).parent.is_dir():
         raise UserError(f"no folder {Path(path).parent} to draw {Path(path).name} into. Make it first.")
+    if os.path.lexists(path):
+        raise UserError(f"{path} exists already. Choose another --plot, or remove it.")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -30,6 +33,14 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def whole_ticks(*axes: Any) -> None:
+    """Ticks at whole numbers alone: there is no part 0.5."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def save(figure: Figure, path: str) -> None:
@@ -57,6 +68,7 @@ def draw_volumes(between: dict[str, np.ndarray], path: str) -> None:
             np.ma.masked_equal(volumes, 0), norm=shades, cmap="viridis_r", interpolation="nearest"
         )
         panel.set(title=f"{method}: {int(volumes.sum()):,} rows", xlabel="to part", ylabel="from part")
+        whole_ticks(panel.xaxis, panel.yaxis)
     for panel in panels[len(between) :]:
         panel.set_axis_off()
     figure.colorbar(image, ax=list(panels), label="rows sent in one propagation (white: none)", shrink=0.9)

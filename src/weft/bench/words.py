@@ -153,7 +153,7 @@ def bench_words(graph: Graph, ranks: Sequence[int], width: int = 16, layers: int
             raise UserError(
                 f"{p} ranks are more than the graph's {graph.num_nodes} vertices. Use a larger graph."
             )
-    graph = _with_features(graph, width)
+    graph = with_features(graph, width)
     loops = graph.rows == graph.indices
     nnz = graph.num_arcs + graph.num_nodes - int(loops.sum())
     rows = []
@@ -252,7 +252,7 @@ def _steady(model: Model, A: Operator, x: Tensor, books: Ledger) -> None:
         logits.backward(torch.empty_like(logits))
 
 
-def _with_features(graph: Graph, width: int) -> Graph:
+def with_features(graph: Graph, width: int) -> Graph:
     """Every layer as wide as the next, as the formulas have it; words don't depend on the numbers."""
     n = graph.num_nodes
     return graph.replace(

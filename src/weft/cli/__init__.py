@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a model on a graph, on one rank or many",
     "verify": "compare a distributed run with the serial one",
     "predict": "embeddings and classes from a trained run",
+    "report": "one HTML page of a run, or of several side by side",
     "info": "describe a graph",
     "generate": "make a graph and store it",
     "convert": "turn a graph file into a memory-mapped store",
@@ -25,7 +26,11 @@ COMMANDS = {
     "plan": "which strategy would be fastest, on how much memory, before anything is run",
     "run": "start your own script on ranks",
     "doctor": "what works on this machine",
+    "data": "public data sets: which are here, and how to get the others",
+    "completion": "a script for the shell's Tab: bash, zsh or fish",
+    "fetch": "download a public data set, its licence shown first",
     "bench": "measure: kernels, epochs against PyG, messages",
+    "reproduce": "figures and tables of the papers, made anew beside the paper's numbers",
 }
 """Command → one line. Each lives in `weft/cli/<command>.py` as `run(arguments) -> exit status`."""
 
@@ -108,6 +113,8 @@ def _short(error: BaseException) -> UserError | None:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and len(arguments) > 1:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0

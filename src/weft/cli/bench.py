@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, unknown
+from ..tables import columns
 from . import (
     bench_accelerate,
     bench_attention,
@@ -116,13 +117,4 @@ def _share(text: str) -> float:
 
 
 def _table(title: str, heads: list[str], rows: list[list[Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title), title_justify="left")
-    for head in heads:
-        table.add_column(head, justify="left" if head in ("operator", "contender", "algorithm") else "right")
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console().print(table)
+    print(f"{title}\n\n{columns(heads, rows)}")

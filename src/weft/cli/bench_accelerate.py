@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from ..errors import UserError
+from ..tables import columns
 from .options import Parser, whole_number
-from .tables import columns
 
 _ALL = "gcn,sage,gin,sgc,appnp,tag,gat,gatv2,transformer"
 _DEFAULT = "kronecker:scale=17,degree=30"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import unknown
+from ..tables import columns
 from .options import Parser, whole_number
-from .tables import columns
 
 
 def run(arguments: Sequence[str]) -> int:

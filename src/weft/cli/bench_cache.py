@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.json:
         print(json.dumps({"graph": parsed.graph, "ranks": ranks, "features": features, "rows": rows}))
         return 0
-    from .tables import columns
+    from ..tables import columns
 
     print(f"{title}; an epoch of {rows[0]['batches']} batches, all ranks, words as foretold")
     print(columns(

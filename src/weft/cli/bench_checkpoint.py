@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from ..errors import UserError, unknown
+from ..tables import columns
 from .options import Parser, whole_number
-from .tables import columns
 
 _DEFAULT = "kronecker:scale=16,degree=16,features=64,classes=16"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from ..tables import columns
 from .options import Parser, whole_number
-from .tables import columns
 
 _GRAPH = "kronecker:scale=17,degree=30,features=128,classes=40"
 

@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.json:
         print(json.dumps(result))
         return 0
-    from .tables import columns
+    from ..tables import columns
 
     rows = result["rows"]
     cost = {(r["ranks"], r["features"], r["hidden"], r["feed"]): r for r in rows}

@@ -6,8 +6,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from ..tables import columns
 from .options import Parser, number, whole_number
-from .tables import columns
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..tables import columns
 from ..train.config import RunConfig
 from .options import Parser, add_config, config_from, whole_number
 from .ranks import load_graph
-from .tables import columns
 
 _PUBLIC = "OGB's leaderboard, GraphSAGE on ogbl-ddi: test Hits@20 53.9 ± 4.7"
 
@@ -22,12 +22,14 @@ def run(arguments: Sequence[str]) -> int:
         "bench link", "[GRAPH | RUN.toml] [OPTIONS]",
         "Train to predict links once a seed, in this process; mean and spread of the metrics at the best "
         "validation epoch. The defaults are those of OGB's GraphSAGE baseline on ogbl-ddi.",
-        "  weft bench link --threads 2 --log ddi.jsonl\n"
+        "  weft bench link --threads 2 --records ddi.jsonl\n"
         "  weft bench link cora --epochs 100 --hidden 64 --dropout 0 --best-by auc",
     )  # fmt: skip
     add_config(parser)
     parser.add_argument("--seeds", default="5", metavar="N", help="runs, from --seed on (5)")
-    parser.add_argument("--log", metavar="FILE", help="write evaluations and results here, a JSON line each")
+    parser.add_argument(
+        "--records", metavar="FILE", help="write evaluations and results here, a JSON line each"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parsed = parser.parse(arguments)
     seeds = whole_number(parsed.seeds, "--seeds")
@@ -46,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     rows: list[dict[str, Any]] = []
-    with _log(parsed.log) as note:
+    with _log(parsed.records) as note:
         for row in bench_link(load_graph, config, seeds, note):
             note({"result": True, **row})
             rows.append(row)
@@ -93,9 +95,9 @@ def _log(path: str | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     try:
         file = Path(path).open("x", encoding="utf-8")  # noqa: SIM115  closed below
     except FileExistsError:
-        raise UserError(f"{path} exists already. Choose another --log, or remove it.") from None
+        raise UserError(f"{path} exists already. Choose another --records, or remove it.") from None
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}. Choose another --log.") from None
+        raise UserError(f"cannot write {path}: {error.strerror}. Choose another --records.") from None
     with file:
 
         def note(record: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from ..tables import columns
 from .options import Parser, whole_number
-from .tables import columns
 
 _GRAPHS = ";".join(
     f"kronecker:scale={scale},degree={degree},features=32,classes=8"

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import UserError
+from ..tables import columns
 from .options import Parser, number, whole_number
-from .tables import columns
 
 _PARTS = "16,32,64,128,256,512"
 

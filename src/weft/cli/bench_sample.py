@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.json:
         print(json.dumps({"graph": parsed.graph, "sampling": sampling, "training": steps}))
         return 0
-    from .tables import columns
+    from ..tables import columns
 
     print(f"{parsed.graph}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs")
     print(f"{batch:,} seeds a batch, fan-outs {parsed.fanouts}: sampled seeds/s")

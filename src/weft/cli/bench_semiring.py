@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..tables import columns
 from .options import Parser, whole_number
-from .tables import columns
 
 _DEFAULT = "kronecker:scale=17,degree=30"
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import UserError
+from ..tables import columns
 from .options import Parser, number, whole_number
-from .tables import columns
 
 
 def run(arguments: Sequence[str]) -> int:

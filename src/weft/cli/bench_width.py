@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from ..errors import UserError
+from ..tables import columns
 from .bench_epoch import contenders
 from .options import Parser, whole_number
-from .tables import columns
 
 
 def run(arguments: Sequence[str]) -> int:

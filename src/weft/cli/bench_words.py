@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
+from ..errors import UserError
 from .options import Parser, whole_number
 
 _GRAPH = "er:nodes=2003,degree=8"
@@ -15,11 +17,19 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench words", "[GRAPH] [OPTIONS]",
                     "Words that a rank receives, counted on virtual ranks, beside the papers' formulas.",
                     "  weft bench words\n  weft bench words --ranks 4,16,64 --plot words.png\n"
-                    "  weft bench words er:nodes=2003,degree=8,arc_features=16,arc_types=3")  # fmt: skip
+                    "  weft bench words er:nodes=2003,degree=8,arc_features=16,arc_types=3\n"
+                    "  weft bench words com-dblp --baselines --ranks 4,8,16 --partition metis")  # fmt: skip
     parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"({_GRAPH})")
     parser.add_argument("--ranks", default=_RANKS, metavar="N,N", help=f"({_RANKS})")
     parser.add_argument("--width", default="16", metavar="N", help="columns of H in every layer (16)")
     parser.add_argument("--layers", default="3", metavar="N", help="layers of the GCN (3)")
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="beside the papers' own algorithms, run and metered, in place of formulas",
+    )
+    parser.add_argument("--partition", default="random", metavar="NAME",
+                        help="who owns which vertex, with --baselines (random)")  # fmt: skip
     parser.add_argument("--plot", default="", metavar="FILE", help="draw it: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
@@ -31,6 +41,12 @@ def run(arguments: Sequence[str]) -> int:
     from ..bench.words import bench_words, draw_words
     from ..graph import load
 
+    if parsed.baselines:
+        if parsed.plot:
+            raise UserError("--plot draws the formulas, not --baselines. Leave one of the two out.")
+        return _baselines(parsed, ranks, width, layers)
+    if "partition" in parser.given(arguments):
+        raise UserError("--partition is read with --baselines alone. Add that, or leave it out.")
     if parsed.plot:
         check_drawable(parsed.plot)
     result = {"graph": parsed.graph, **bench_words(load(parsed.graph), ranks, width, layers)}
@@ -65,4 +81,37 @@ def run(arguments: Sequence[str]) -> int:
                 for r in result["attention"]
             ],
         )  # fmt: skip
+    return 0
+
+
+def _baselines(parsed: Any, ranks: Sequence[int], width: int, layers: int) -> int:
+    from ..bench.baselines.words import baseline_words
+    from ..bench.words import with_features
+    from ..graph import load
+    from ..partition import check_method
+    from ..tables import columns
+
+    graph = load(parsed.graph)
+    for p in ranks:
+        check_method(parsed.partition, p, graph.num_nodes)
+    rows = baseline_words(with_features(graph, width), ranks, layers, parsed.partition)
+    if parsed.json:
+        print(json.dumps({"graph": parsed.graph, "width": width, "layers": layers, "rows": rows}))
+        return 0
+    print(
+        f"{parsed.graph}: {graph.num_nodes:,} vertices, {layers}-layer GCN, width {width}, "
+        f"{parsed.partition} parts"
+    )
+    print("words received by the rank that receives most: one A·H, one epoch; ratio of epochs")
+    print(
+        columns(
+            ["the paper's", "weft's", "ranks", "A·H", "weft", "epoch", "of A", "weft", "ratio"],
+            [
+                [r["algorithm"], r["strategy"], r["ranks"], f"{r['product']:,}", f"{r['weft_product']:,}",
+                 f"{r['epoch']:,}", f"{r['epoch_of_a']:,}", f"{r['weft_epoch']:,}", f"{r['ratio']:.2f}"]
+                for r in rows
+            ],
+            left=2,
+        )
+    )  # fmt: skip
     return 0

@@ -83,13 +83,13 @@ def _keep(profile: Profile, out: str | None, as_json: bool) -> None:
 
 def describe(profile: Profile) -> list[str]:
     """Lines for people."""
-    from ..planner.plan import spell_bytes, spell_seconds
+    from ..units import spell_bytes, spell_rate, spell_seconds
 
     def link(name: str, found: Link) -> str:
         big = 1 << 24
-        rate = big / found.seconds.at(big) / 1e9
+        rate = spell_rate(big / found.seconds.at(big))
         return (
-            f"{name:<9} {spell_seconds(found.seconds.at(64))} a small message, {rate:.2f} GB/s a large one, "
+            f"{name:<9} {spell_seconds(found.seconds.at(64))} a small message, {rate} a large one, "
             f"{100 * found.overlap:.0f} % beside work"
         )
 
@@ -106,7 +106,7 @@ def describe(profile: Profile) -> list[str]:
     lines += [
         f"spmm      {rate[16]:,.0f} million arcs a second of width 16, {rate[128]:,.0f} of 128 (1 thread)",
         f"dense     {2e-9 / dense.at(inputs=128, outputs=128):.1f} GFLOP/s (1 thread); memory "
-        f"{profile.bandwidth / 1e9:.1f} GB/s; an operation {spell_seconds(profile.call_seconds)} at least",
+        f"{spell_rate(profile.bandwidth)}; an operation {spell_seconds(profile.call_seconds)} at least",
         f"together  {slow.x[-1]:.0f} ranks of a host are {slow.y[-1]:.2f} times slower each; "
         f"{profile.speedup.x[-1]:.0f} threads {profile.speedup.y[-1]:.2f} times faster",
     ]

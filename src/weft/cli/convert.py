@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from .console import console, is_watched
 from .info import carried
 from .options import Parser, add_arc_columns, arc_columns, whole_number
 from .outputs import new_store
@@ -23,7 +25,8 @@ _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert ratings.csv g.weft --arc-columns weight,time,_
   weft convert follows.tsv g.weft --text-ids
   weft convert edges.csv g.weft --features x.npy --labels y.npy --split 0.6,0.2
-  weft convert cora cora.weft"""
+  weft convert cora cora.weft
+  mpirun -n 8 weft convert part-*.txt g.weft --memory 4GB"""
 _STAGES = {
     "draw": "drawing  ", "read": "reading  ", "name": "numbering", "key": "sorting  ", "mirror": "mirroring",
     "write": "writing  ",
@@ -35,7 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         "convert", "GRAPH [GRAPH ...] FILE.weft [OPTIONS]",
         "Turn a graph into a memory-mapped store that ranks read piece by piece. Edge lists and matrices "
-        "may be many times larger than memory; interrupted, the same command goes on.", _EXAMPLES,
+        "may be many times larger than memory; interrupted, the same command goes on. Under mpirun the ranks "
+        "share the work.", _EXAMPLES,
     )  # fmt: skip
     parser.add_argument("graph", metavar="GRAPH", help="a file, data set or generator")
     parser.add_argument("more", nargs="*", metavar="GRAPH", help="further files of the same graph")
@@ -51,8 +55,12 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--seed", default="0", metavar="N", help="seed of the split (0)")
     group = parser.add_argument_group("large files")
-    group.add_argument("--memory", metavar="SIZE", help="what to use at most, as 4GB (half of what is free)")
-    group.add_argument("--scratch", metavar="DIR", help="folder for sorted arcs (that of FILE.weft)")
+    group.add_argument(
+        "--memory", metavar="SIZE", help="what a process may use, as 4GB (half of what is free)"
+    )
+    group.add_argument(
+        "--scratch", metavar="DIR", help="folder for sorted arcs, seen by all ranks (that of FILE.weft)"
+    )
     group.add_argument(
         "--skip-bad", action="store_true", help="leave out lines that are no arcs, and count them"
     )
@@ -75,7 +83,8 @@ def run(arguments: Sequence[str]) -> int:
         paths = [str(place[0]) for place in found if place is not None]
         name = found[0][1] if found[0] is not None else None
         done = _stream(paths, parsed.out, _options(parsed, shares, seed, name))
-        print(_told(parsed.out, done))
+        if done is not None:
+            print(_told(parsed.out, done))
         return 0
     for option in _STREAM_ONLY:
         if getattr(parsed, option):
@@ -86,8 +95,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def _whole(parsed: argparse.Namespace, shares: tuple[float, float] | None, seed: int) -> int:
     """What has features and labels of its own, or is made here: a graph in memory."""
+    from ..comm import in_job
     from ..graph import load, split, write_store
     from ..graph.guard import about
+
+    if in_job():
+        raise UserError(f"{parsed.graph} is converted as a whole, by one process. Leave out mpirun.")
 
     graph = load(parsed.graph, parsed.data, arc_columns(parsed.arc_columns))
     if parsed.undirected:
@@ -121,26 +134,24 @@ def _options(
     )  # fmt: skip
 
 
-def _stream(paths: Sequence[str], out: str, options: Options) -> Done:
+def _stream(paths: Sequence[str], out: str, options: Options) -> Done | None:
     from ..graph.stream import convert
+    from .joined import together
 
-    with progress() as tick:
-        return convert(paths, out, options, tick)
+    return together(options, lambda own, tick, team: convert(paths, out, own, tick, team))
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on standard error for each stage, with the time left of it; nothing where nobody watches."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console(sys.stderr), disable=not is_watched(sys.stderr)) as bar:
 
         def tick(stage: str, done: int, total: int) -> None:
             if stage not in tasks:

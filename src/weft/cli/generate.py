@@ -15,6 +15,7 @@ from .outputs import new_store
 _EXAMPLES = """  weft generate kronecker --scale 18 --degree 16 --out g.weft
   weft generate sbm --nodes 20000 --classes 8 --out sbm.weft
   weft generate er --nodes 1000 --degree 8 --directed true --out er.weft
+  weft generate bter --like cora --times 8 --out cora8.weft
   weft generate kronecker --scale 26 --degree 24 --stream --memory 4GB --out big.weft
   weft generate kronecker --scale 23 --degree 24 --directed true --stream --out big.txt"""
 
@@ -32,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", required=True, metavar="FILE.weft", help="where to write; must not exist")
     parser.add_argument(
         "--stream", action="store_true",
-        help="er and kronecker piece by piece, of any size, into a store or an edge list (.txt, .tsv, .csv)",
+        help="er, kronecker, bter piece by piece, of any size, into a store or an edge list (.txt, …)",
     )  # fmt: skip
     parser.add_argument("--memory", metavar="SIZE", help="with --stream: what to use at most, as 4GB")
     parsed, rest = parser.parse_known_args(arguments)
@@ -49,9 +50,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _stream(kind: str, out: str, memory: str | None, pairs: Sequence[str]) -> int:
     """Arcs drawn and written piece by piece."""
+    from ..comm import in_job
     from ..graph.loading import parse_arguments
     from ..graph.stream import KINDS, Drawn, Options, convert_inputs, parse_size, write_arcs
     from .convert import progress
+    from .joined import together
 
     if kind not in KINDS:
         raise unknown("generator that streams", kind, KINDS)
@@ -59,14 +62,17 @@ def _stream(kind: str, out: str, memory: str | None, pairs: Sequence[str]) -> in
     if out.endswith((".txt", ".tsv", ".csv")):
         if memory:
             raise UserError(f"{out} is written as arcs are drawn, which needs no --memory. Leave it out.")
+        if in_job():
+            raise UserError(f"{out} is written from front to back, by one process. Leave out mpirun.")
         with progress() as tick:
             count = write_arcs(drawn, out, len(os.sched_getaffinity(0)), tick)
         print(f"{out}: {drawn.num_nodes:,} vertices, {count:,} lines")
         return 0
     new_store(out)
-    with progress() as tick:
-        done = convert_inputs([drawn], out, Options(memory=parse_size(memory) if memory else None), tick)
-    print(f"{out}: {done.num_nodes:,} vertices, {done.num_arcs:,} arcs")
+    options = Options(memory=parse_size(memory) if memory else None)
+    done = together(options, lambda own, tick, team: convert_inputs([drawn], out, own, tick, team))
+    if done is not None:
+        print(f"{out}: {done.num_nodes:,} vertices, {done.num_arcs:,} arcs")
     return 0
 
 
@@ -78,7 +84,7 @@ def _signatures() -> str:
     for name, function in GENERATORS.items():
         known = inspect.signature(function).parameters.values()
         shown = " ".join(
-            f"--{p.name.replace('_', '-')} {'N' if p.default is None else str(p.default).lower()}"
+            f"--{p.name.replace('_', '-')} {'N' if p.default is None else str(p.default).lower() or 'GRAPH'}"
             for p in known
             if p.name != "degrees"
         )

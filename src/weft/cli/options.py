@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,37 @@ from ..train.config import Field, RunConfig, fields, load_toml, update
 
 _HEADING = {"data": "the graph", "model": "the model", "train": "training", "link": "link prediction"}
 _METAVAR = {int: "N", float: "X", str: "TEXT"}
+
+
+class _Stop(BaseException):
+    """Ends a command whose parser was all that was wanted."""
+
+
+class Caught:
+    """Holds the parser that a command made."""
+
+    parser: Parser | None = None
+
+
+_CAUGHT: list[Caught] = []
+
+
+@contextmanager
+def captured() -> Iterator[Caught]:
+    """A command that is called in here goes as far as its parser, which is caught.
+
+    >>> with captured() as caught:
+    ...     Parser("nap", "", "Sleep.", "").parse(["--deep"])
+    >>> caught.parser.prog
+    'weft nap'
+    """
+    _CAUGHT.append(Caught())
+    try:
+        yield _CAUGHT[-1]
+    except _Stop:
+        pass
+    finally:
+        _CAUGHT.pop()
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,6 +62,9 @@ class Parser(argparse.ArgumentParser):
         self._positionals.title, self._optionals.title = "arguments", "general"
 
     def error(self, message: str) -> NoReturn:
+        begin, required, names = message.partition("arguments are required: ")
+        if required:  # argparse names an argument of one or more words twice
+            message = begin + required + ", ".join(dict.fromkeys(names.split(", ")))
         raise UserError(f"{message.replace('argument ', '', 1)}. See {self.prog} --help.")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -42,6 +77,12 @@ class Parser(argparse.ArgumentParser):
                 raise unknown(f"option of {self.prog}:", word, options)
             raise UserError(f"{self.prog} does not know what to do with {word!r}. See {self.prog} --help.")
         return parsed
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        if _CAUGHT:
+            _CAUGHT[-1].parser = self
+            raise _Stop
+        return super().parse_known_args(args, namespace)
 
     def given(self, arguments: Sequence[str]) -> set[str]:
         """The names of options with a value that the user spelled out, be it the default or not."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..tables import columns
 from .options import Parser, number, whole_number
-from .tables import columns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--grid", default="", metavar="RxKxF", help="parts for a grid: row x inner x feature")
     parser.add_argument(
         "--method", default="auto", metavar="NAMES",
-        help="one or several: block, random, hash, metis, hypergraph, stochastic, stream, auto (auto)",
+        help="one or several: block, random, hash, metis, hypergraph, stochastic, best, stream, auto (auto)",
     )  # fmt: skip
     parser.add_argument(
         "--epsilon", default="0.03", metavar="X", help="how far a part may be above the mean (0.03)"

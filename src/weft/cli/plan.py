@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..tables import columns
 from ..train.config import RunConfig
 from .options import Parser, add_config, config_from, number
-from .tables import columns
 
 if TYPE_CHECKING:
     from ..planner import Forecast, Link, Machine, Plan, Shape
@@ -23,6 +23,8 @@ _EXAMPLES = """  weft plan g.weft --ranks 8                                     
   weft plan --vertices 1e9 --arcs 1e11 --features 128 --ranks 64 --hosts 64 --link 100Gbit
   weft plan cora --ranks 4 --json                                 for programs
   weft plan g.weft --ranks 16 --plot plan.png"""
+_BARS = 20
+"""Candidates that are drawn: more of them make a tower that nobody reads."""
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
@@ -189,7 +191,7 @@ def _count(text: str, name: str) -> int:
 
 
 def _row(found: Plan, row: Forecast) -> list[str]:
-    from ..planner.plan import spell_bytes, spell_seconds
+    from ..units import spell_bytes, spell_seconds
 
     c, back = row.candidate, found.pays_back(row)
     paid = "" if not row.partition_seconds else "never" if back is None else f"{back:,.0f}"
@@ -203,7 +205,7 @@ def _row(found: Plan, row: Forecast) -> list[str]:
 
 def describe(found: Plan, shape: Shape, machine: Machine, doubts: str) -> list[str]:
     """The table, the winner and why."""
-    from ..planner.plan import spell_bytes
+    from ..units import spell_bytes
 
     heads = ["strategy", "grid", "exchange", "partition", "epoch", "messages take", "words", "messages",
              "memory a rank", "cut takes", "paid back after"]  # fmt: skip
@@ -211,7 +213,7 @@ def describe(found: Plan, shape: Shape, machine: Machine, doubts: str) -> list[s
     lines = [
         f"graph     {shape.name}: {shape.vertices:,} vertices, {shape.arcs:,} arcs; sizes "
         f"{', '.join(sorted({row.how for row in found.rows}))}",
-        f"machine   {machine.ranks} ranks{hosts} of {machine.threads} threads, "
+        f"machine   {machine.ranks} ranks{hosts} of {machine.threads} thread{'s' * (machine.threads > 1)}, "
         f"{spell_bytes(machine.rank_bytes)} a rank; profile of {machine.profile.host}, "
         f"{machine.profile.date}",
     ]
@@ -236,16 +238,17 @@ def as_dict(found: Plan, shape: Shape, machine: Machine) -> dict[str, Any]:
 
 
 def draw(found: Plan, path: str) -> None:
-    """A bar a candidate: what is computed, and what is waited for messages."""
+    """A bar a candidate, of the best: what is computed, and what is waited for messages."""
     from ..bench.pictures import new_figure, save
 
-    figure = new_figure(8, 1.2 + 0.28 * len(found.rows))
+    rows = found.rows[:_BARS][::-1]
+    figure = new_figure(8, 1.2 + 0.28 * len(rows))
     panel = figure.subplots()
-    rows = found.rows[::-1]
     names = [str(row.candidate) for row in rows]
     compute = [row.compute for row in rows]
     panel.barh(names, compute, label="compute")
     panel.barh(names, [row.messages_seconds for row in rows], left=compute, label="messages")
-    panel.set(xlabel="seconds an epoch, foretold")
+    left_out = f" (the best {len(rows)} of {len(found.rows)})" if len(rows) < len(found.rows) else ""
+    panel.set(xlabel=f"seconds an epoch, foretold{left_out}")
     panel.legend(frameon=False)
     save(figure, path)

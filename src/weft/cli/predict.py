@@ -6,6 +6,7 @@ import argparse
 import copy
 import functools
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -136,10 +137,15 @@ def predict(
         except OSError as error:
             raise UserError(f"cannot make {out}: {error.strerror}. Name another with --into.") from None
     comm.barrier()
-    if trainer is not None:
-        files = inference.predict_links(trainer, source, wanted, out)
-    else:
-        files = inference.predict(source, saved, comm, out, memory)
+    try:
+        if trainer is not None:
+            files = inference.predict_links(trainer, source, wanted, out)
+        else:
+            files = inference.predict(source, saved, comm, out, memory)
+    except BaseException:
+        if comm.rank == 0:  # made just now: the same command works once there is room
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     if comm.rank == 0:
         if as_json:
             print(

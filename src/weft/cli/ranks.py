@@ -70,10 +70,10 @@ def on_ranks(
     check_layout(config, options.ranks)
     ready = ready_store(config) if options.ranks > 1 and options.engine != "threads" else None
     graph = ready or load_graph(config, trains)
+    hosts = len(read_hosts(Path(options.hosts))) if options.hosts else 1
     if trains:
-        check_task(graph, config)
+        check_task(graph, config, options.ranks, min(hosts, options.ranks))
     if options.strategy == "auto":
-        hosts = len(read_hosts(Path(options.hosts))) if options.hosts else 1
         flags = [*flags, *_choose(config, graph, options.ranks, hosts, trains, plan)]
     grid = check_layout(config, options.ranks)
     assert grid is not None
@@ -275,7 +275,7 @@ def _join(
             try:
                 graph = ready_store(config) or load_graph(config, trains)
                 if trains:
-                    check_task(graph, config)
+                    check_task(graph, config, comm.size, hosts)
                 if config.parallel.strategy == "auto":
                     own = Foretold()
                     _choose(config, graph, comm.size, hosts, trains, own)

@@ -8,14 +8,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..signals import listening, told
 from ..train.config import RunConfig, load_toml
+from ..train.every import Every
 from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
+from . import logs
+from .console import console, is_watched
+from .logs import OnEpoch, check_logs
 from .options import Parser, add_config, config_from, number
 from .ranks import Foretold, on_ranks, raise_everywhere
 
@@ -59,6 +63,7 @@ def run(arguments: Sequence[str]) -> int:
     config = config_from(parsed, None if parsed.resume is None else config_of(parsed.resume))
     if config.train.trace and os.path.lexists(config.train.trace):  # a foreign config may name any file
         raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
+    check_logs(config)
     if config.train.restarts:
         _prepare_restarts(config)
     state = standing(config)
@@ -120,9 +125,9 @@ def train(
         for line in _where_from(config, found, torn) if first else ():
             say(line)
         failure = ""
-        with _progress(config.train.epochs, trainer.task.watched) if first else nullcontext() as tick:
+        with _told(trainer, folder, found, sys.stderr if as_json else sys.stdout, say) as tick:
             try:
-                result = trainer.fit(folder, _checked(tick, plan, say) if tick else None, found)
+                result = trainer.fit(folder, _checked(tick, plan, say) if first else tick, found)
             except BadNumbers as error:
                 if error.result is None:
                     raise
@@ -138,6 +143,35 @@ def train(
     if failure:
         raise UserError(failure)
     return 128 + (result.stopped_by or 2) if result.interrupted else 0
+
+
+@contextmanager
+def _told(
+    trainer: Trainer, folder: RunFolder | None, found: Checkpoint | None, stream: Any,
+    say: Callable[[str], None],
+) -> Iterator[OnEpoch]:  # fmt: skip
+    """Who hears of every epoch: the bar, the lines, the logs; every rank calls it."""
+    config, comm = trainer.config, trainer.comm
+    ears: list[OnEpoch] = []
+    with ExitStack() as stack:
+        if config.train.rank_logs:
+            place = logs.joined(comm, None if folder is None else folder.path)
+            ears.append(stack.enter_context(logs.rank_log(trainer, place)))
+        if folder is not None:
+            begins = 1 if found is None else int(found.facts["epoch"])
+            ears += stack.enter_context(logs.told_to(config, folder.path, begins))
+            epochs, watched = config.train.epochs, trainer.task.watched
+            if is_watched(sys.stderr):
+                ears.append(stack.enter_context(_progress(epochs, watched)))
+            if not is_watched(stream):
+                every = Every.parse(config.train.log_every, "log_every", batches=False)
+                ears.append(logs.Lines(say, epochs, watched, every))
+
+        def tell(record: dict[str, Any]) -> None:
+            for ear in ears:
+                ear(record)
+
+        yield tell
 
 
 def _checked(
@@ -234,6 +268,7 @@ def _finish(
     trainer.save(Path(path))
     if folder is not None:
         summary["run"] = path
+        folder.measured(result.measured | {"version": summary["version"], "details": result.details})
         folder.finish(trainer.model.state_dict(), summary)
     return summary
 
@@ -263,7 +298,7 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
     if trainer.comm.size > 1:
         yield (
             f"ranks     {trainer.comm.size} on {trainer.comm.engine}, {config.parallel.strategy} on grid "
-            f"{trainer.A.grid}, {trainer.exchange} exchange, {config.parallel.partition} partition"
+            f"{trainer.A.grid}, {trainer.shared.exchange} exchange, {config.parallel.partition} partition"
         )
     yield from trainer.notes()
 
@@ -313,31 +348,28 @@ def _skew(counts: list[int]) -> float:
 
 def _say_to(stream: Any) -> Callable[[str], None]:
     """Prints a line, its first word bold where somebody watches."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=stream)
+    out = console(stream)
 
     def say(line: str) -> None:
         text = Text(line)
         text.stylize("bold", 0, line.find(" "))  # nothing of a line that is indented
-        console.print(text, soft_wrap=True)
+        out.print(text, soft_wrap=True)
 
     return say
 
 
 @contextmanager
 def _progress(epochs: int, watched: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar on standard error; yields the function to call after each epoch."""
-    from rich.console import Console
+    """A bar on standard error, where somebody watches; yields the function to call after each epoch."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("training "), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console(sys.stderr)) as bar:
         task = bar.add_task("", total=epochs, note="")
         scores = ""
 
@@ -352,5 +384,3 @@ def _progress(epochs: int, watched: str) -> Iterator[Callable[[dict[str, Any]], 
         except UserError:
             bar.live.transient = True  # the one line of the error stands alone
             raise
-    if not console.is_terminal:  # a log gets the bar as it stands at the end
-        console.print(bar.get_renderable())

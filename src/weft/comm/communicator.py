@@ -31,7 +31,7 @@ from torch import Tensor
 
 from weft import place
 from weft.comm import ledger as tally
-from weft.comm.ledger import RankState, Traffic
+from weft.comm.ledger import Flow, Ledger, Moved, RankState, Traffic
 from weft.errors import Note, UserError, unknown
 
 OPS = ("sum", "max", "min")
@@ -93,7 +93,7 @@ class Request:
 class _Call:
     """A checked call: what to move, what to return, what to write in the ledger."""
 
-    __slots__ = ("args", "name", "raw", "result", "traffic")
+    __slots__ = ("args", "flow", "name", "raw", "result", "sizes", "traffic")
 
     def __init__(
         self,
@@ -102,12 +102,16 @@ class _Call:
         args: tuple[Any, ...],
         result: Tensor | tuple[Tensor, ...] | None,
         traffic: Callable[[], Traffic] | None,
+        flow: Callable[[], Flow] | None = None,
+        sizes: tuple[float, float] = (1, 1),
     ) -> None:
         self.name = name
         self.raw = raw
         self.args = args
         self.result = result
         self.traffic = traffic
+        self.flow = flow
+        self.sizes = sizes  # bytes of a word that is sent, and of one that is received
 
 
 class Communicator(ABC):
@@ -123,6 +127,7 @@ class Communicator(ABC):
     """
 
     engine: str
+    """How its messages move: mpi, torch or threads."""
     takes_meta = False
     """Whether tensors on the device meta, which hold no numbers, may be given: see `dry`."""
 
@@ -131,6 +136,8 @@ class Communicator(ABC):
         self.size = size
         self.state = state
         self.name = name
+        self.members: Sequence[int] = range(size)
+        """The number that each rank of the group has in the job; `split` tells its parts."""
 
     def __repr__(self) -> str:
         return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine}>"
@@ -354,7 +361,7 @@ class Communicator(ABC):
                 call.raw(*call.args, True)
             return call.result
         if call.raw is not None:
-            self._timed(phase, call.name, lambda: call.raw(*call.args, True), call.traffic)  # type: ignore[misc]
+            self._timed(phase, call.name, lambda: call.raw(*call.args, True), call.traffic, call=call)  # type: ignore[misc]
         return call.result
 
     def _later(self, call: _Call, phase: str) -> Request:
@@ -366,8 +373,9 @@ class Communicator(ABC):
                 work = call.raw(*call.args, False)
                 seconds = time.perf_counter() - start
                 traffic = call.traffic() if call.traffic is not None else None
+                moved = self._moved(call, ledgers)
                 for book in ledgers:
-                    book.count(phase, traffic, seconds, call.name, start)
+                    book.count(phase, traffic, seconds, call.name, start, moved=moved)
             else:
                 work = call.raw(*call.args, False)
         return Request(self, call, phase, work)
@@ -379,6 +387,7 @@ class Communicator(ABC):
         move: Callable[[], Any],
         traffic: Callable[[], Traffic] | None = None,
         waiting: bool = False,
+        call: _Call | None = None,
     ) -> Any:
         """Do `move`, which may wait: the watchdog knows where, the open ledgers learn how long."""
         state = self.state
@@ -398,9 +407,21 @@ class Communicator(ABC):
         if ledgers:
             seconds = time.perf_counter() - start
             counts = traffic() if traffic is not None else None
+            moved = None if call is None else self._moved(call, ledgers)
             for book in ledgers:
-                book.count(phase, counts, seconds, name, start, waiting)
+                book.count(phase, counts, seconds, name, start, waiting, moved)
         return result
+
+    def _moved(self, call: _Call, ledgers: Sequence[Ledger]) -> Moved | None:
+        """What a call moved, peer by peer; None where no ledger keeps it."""
+        if call.flow is None or not any(book.events is not None for book in ledgers):
+            return None
+
+        def peers(words: Sequence[int], size: float) -> tuple[tuple[int, int, int], ...]:
+            return tuple((self.members[p], n, round(n * size)) for p, n in enumerate(words) if n)
+
+        flow = call.flow()
+        return Moved(self.name, peers(flow.sent, call.sizes[0]), peers(flow.received, call.sizes[1]))
 
     # --- checking -------------------------------------------------------------------------------------------
 
@@ -415,6 +436,8 @@ class Communicator(ABC):
             (_plain(x), root),
             x,
             lambda: tally.broadcast(words, root, self.rank, self.size),
+            lambda: tally.broadcast_flow(words, root, self.rank, self.size),
+            _both(x),
         )
 
     def _all_reduce_call(self, x: Tensor, op: str, out: Tensor | None) -> _Call:
@@ -427,7 +450,15 @@ class Communicator(ABC):
         words = x.numel()
         raw = self._all_reduce if words else None
         args = (_plain(x), _plain(out), raw_op)
-        return _Call("all_reduce", raw, args, out, lambda: tally.all_reduce(words, self.rank, self.size))
+        return _Call(
+            "all_reduce",
+            raw,
+            args,
+            out,
+            lambda: tally.all_reduce(words, self.rank, self.size),
+            lambda: tally.all_reduce_flow(words, self.rank, self.size),
+            _both(x),
+        )
 
     def _reduce_scatter_call(self, x: Tensor, sizes: Sequence[int], out: Tensor | None, op: str) -> _Call:
         x = self._readable("reduce_scatter", x)
@@ -437,7 +468,15 @@ class Communicator(ABC):
         counts = _words(sizes, x)
         raw = self._reduce_scatter if x.numel() else None
         args = (_plain(x), _plain(out), counts, raw_op)
-        return _Call("reduce_scatter", raw, args, out, lambda: tally.reduce_scatter(counts, self.rank))
+        return _Call(
+            "reduce_scatter",
+            raw,
+            args,
+            out,
+            lambda: tally.reduce_scatter(counts, self.rank),
+            lambda: tally.reduce_scatter_flow(counts, self.rank),
+            _both(x),
+        )
 
     def _all_gather_call(self, x: Tensor, sizes: Sequence[int] | None, out: Tensor | None) -> _Call:
         x = self._readable("all_gather", x)
@@ -455,7 +494,15 @@ class Communicator(ABC):
         counts = _words(sizes, x)
         raw = self._all_gather if out.numel() else None
         args = (_plain(x), _plain(out), counts)
-        return _Call("all_gather", raw, args, out, lambda: tally.all_gather(counts, self.rank))
+        return _Call(
+            "all_gather",
+            raw,
+            args,
+            out,
+            lambda: tally.all_gather(counts, self.rank),
+            lambda: tally.all_gather_flow(counts, self.rank),
+            _both(x),
+        )
 
     def _all_to_all_call(
         self, x: Tensor, send_sizes: Sequence[int], recv_sizes: Sequence[int], out: Tensor | None
@@ -473,8 +520,15 @@ class Communicator(ABC):
         width = math.prod(x.shape[1:])
         # Even a rank with nothing to send or receive takes part: it cannot know that nobody has anything.
         args = (_plain(x), _plain(out), send, receive, width)
-        traffic = lambda: tally.all_to_all(send, receive, self.rank)  # noqa: E731
-        return _Call("all_to_all", self._all_to_all if width else None, args, out, traffic)
+        return _Call(
+            "all_to_all",
+            self._all_to_all if width else None,
+            args,
+            out,
+            lambda: tally.all_to_all(send, receive, self.rank),
+            lambda: tally.all_to_all_flow(send, receive, self.rank),
+            _both(x),
+        )
 
     def _swap_call(self, give: Sequence[Tensor], target: int, take: Sequence[Tensor], source: int) -> _Call:
         for label, peer in (("target", target), ("source", source)):
@@ -500,7 +554,15 @@ class Communicator(ABC):
             [_plain(x) for x in take],
             source,
         )
-        return _Call("iswap", raw, args, tuple(take), lambda: tally.swap(sent, received))
+        return _Call(
+            "iswap",
+            raw,
+            args,
+            tuple(take),
+            lambda: tally.swap(sent, received),
+            lambda: tally.swap_flow(sum(sent), target, sum(received), source, self.size),
+            (_bytes_a_word(give), _bytes_a_word(take)),
+        )
 
     def _exchange_sizes(self, rows: int) -> list[int]:
         mine = torch.tensor([rows], dtype=torch.int64, device="cpu")
@@ -570,6 +632,15 @@ class Communicator(ABC):
     def _check_root(self, name: str, root: int) -> None:
         if not 0 <= root < self.size:
             raise UserError(f"{name}: root {root} is not a rank. Use 0 to {self.size - 1}.")
+
+
+def _both(x: Tensor) -> tuple[float, float]:
+    return x.element_size(), x.element_size()
+
+
+def _bytes_a_word(tensors: Sequence[Tensor]) -> float:
+    """The mean over tensors that may be of several types."""
+    return sum(x.nbytes for x in tensors) / max(1, sum(x.numel() for x in tensors))
 
 
 def _plain(x: Tensor) -> Tensor:

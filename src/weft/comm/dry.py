@@ -44,6 +44,7 @@ class Dry(Communicator):
             state.slot = inner.state.slot  # real tensors wait: the watchdog knows where
         super().__init__(inner.rank, inner.size, state, inner.name)
         self.inner = inner
+        self.members = inner.members
 
     @classmethod
     def alone(cls, rank: int, size: int, name: str = "world", beside: Dry | None = None) -> Dry:

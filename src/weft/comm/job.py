@@ -217,9 +217,10 @@ class Job:
 
     def _watch(self, processes: list[subprocess.Popen[bytes]], slots: list[watchdog.MappedSlot]) -> None:
         deadline: float | None = None
-        next_look = 0.0
+        next_look, watch = 0.0, watchdog.Awake()
         while True:
             self._listen_once(0.1)
+            awake = watch.look()
             now = time.monotonic()
             if self._failures and deadline is None:
                 deadline = now + (_INTERRUPT_SECONDS if self._forwarded else _GATHER_SECONDS)
@@ -241,7 +242,7 @@ class Job:
                     self._fail(Failure(None, "start", "", "", 1))
             if deadline is None and now > next_look:
                 next_look = now + min(1.0, self.stall_seconds / 4)
-                stall = watchdog.stalled(slots, self.stall_seconds, ended, self._halted())
+                stall = watchdog.stalled(slots, self.stall_seconds, ended, self._halted(), awake)
                 if stall is not None:
                     self._fail(Failure(None, "stall", stall, "", 1))
                     return

@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..tables import columns
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -111,6 +113,103 @@ def swap(give: Sequence[int], take: Sequence[int]) -> Traffic:
     return Traffic(sum(give), sum(take), sum(1 for n in give if n), sum(1 for n in take if n))
 
 
+class Flow(NamedTuple):
+    """What one call moves on one rank, peer by peer: words to and from each rank of the group, 0 for itself.
+
+    `received` adds up to the words of `Traffic`, call by call; `sent` to rank r is what r receives from here.
+
+        operation       received from p       sent to p
+        broadcast       m (p is the root)     m (we are the root)
+        all_gather      b(p)                  b(r)
+        reduce_scatter  b(r)                  b(p)
+        all_reduce      b(p) + b(r)           b(p) + b(r)
+    """
+
+    sent: list[int]
+    received: list[int]
+
+
+def broadcast_flow(words: int, root: int, rank: int, size: int) -> Flow:
+    """
+    >>> broadcast_flow(10, root=0, rank=0, size=3), broadcast_flow(10, root=0, rank=2, size=3)
+    (Flow(sent=[0, 10, 10], received=[0, 0, 0]), Flow(sent=[0, 0, 0], received=[10, 0, 0]))
+    """
+    sent = [words if rank == root != p else 0 for p in range(size)]
+    return Flow(sent, [words if p == root != rank else 0 for p in range(size)])
+
+
+def all_gather_flow(blocks: Sequence[int], rank: int) -> Flow:
+    """
+    >>> all_gather_flow([3, 0, 4], rank=0)
+    Flow(sent=[0, 3, 3], received=[0, 0, 4])
+    """
+    sent = [0 if p == rank else blocks[rank] for p in range(len(blocks))]
+    return Flow(sent, [0 if p == rank else words for p, words in enumerate(blocks)])
+
+
+def reduce_scatter_flow(blocks: Sequence[int], rank: int) -> Flow:
+    """
+    >>> reduce_scatter_flow([3, 0, 4], rank=0)
+    Flow(sent=[0, 0, 4], received=[0, 3, 3])
+    """
+    sent, received = all_gather_flow(blocks, rank)
+    return Flow(received, sent)
+
+
+def all_reduce_flow(words: int, rank: int, size: int) -> Flow:
+    """
+    >>> all_reduce_flow(5, rank=0, size=2)
+    Flow(sent=[0, 5], received=[0, 5])
+    """
+    least, more = divmod(words, size)
+    blocks = [least + (p < more) for p in range(size)]
+    both = [0 if p == rank else block + blocks[rank] for p, block in enumerate(blocks)]
+    return Flow(both, list(both))
+
+
+def all_to_all_flow(send: Sequence[int], receive: Sequence[int], rank: int) -> Flow:
+    """
+    >>> all_to_all_flow([5, 1, 0], [5, 2, 2], rank=0)
+    Flow(sent=[0, 1, 0], received=[0, 2, 2])
+    """
+    sent, received = list(send), list(receive)
+    sent[rank] = received[rank] = 0
+    return Flow(sent, received)
+
+
+def swap_flow(give: int, target: int, take: int, source: int, size: int) -> Flow:
+    """
+    >>> swap_flow(6, 1, 2, 2, size=3)
+    Flow(sent=[0, 6, 0], received=[0, 0, 2])
+    """
+    sent, received = [0] * size, [0] * size
+    sent[target], received[source] = give, take
+    return Flow(sent, received)
+
+
+class Moved(NamedTuple):
+    """What one call moved between this rank and others, which are numbered as at the start of the job."""
+
+    line: str
+    """The name of the communicator: the axis."""
+    sent: tuple[tuple[int, int, int], ...]
+    """(rank, words, bytes) to each rank that got anything."""
+    received: tuple[tuple[int, int, int], ...]
+
+
+class Event(NamedTuple):
+    """One call in time."""
+
+    phase: str
+    call: str
+    start: float
+    """On the clock of `time.perf_counter`."""
+    seconds: float
+    waiting: bool = False
+    """Whether it waited for the end of a call that was made before."""
+    moved: Moved | None = None
+
+
 class Notes(Protocol):
     """Who wants to know each message of a dry run, in order."""
 
@@ -191,10 +290,14 @@ class Ledger:
     [(8, 4), (8, 4), (8, 4)]
     """
 
-    def __init__(self, comm: Communicator | None = None, keep_events: bool = False) -> None:
+    def __init__(
+        self, comm: Communicator | None = None, keep_events: bool = False, most: int | None = None
+    ) -> None:
         self._state = comm.state if comm is not None else None
-        self.events: list[tuple[str, str, float, float]] | None = [] if keep_events else None
-        """(phase, call, start, seconds) of every call where `keep_events`, on the clock of `perf_counter`."""
+        self.events: list[Event] | None = [] if keep_events else None
+        """Every call where `keep_events`, or the first `most` of them, with its peers and bytes."""
+        self._most = most
+        self._peers: dict[int, tuple[int, int]] = {}
         self._lines: dict[str, Line] = {}
         self._open_in: list[RankState] = []
 
@@ -224,6 +327,7 @@ class Ledger:
         call: str = "",
         start: float = 0.0,
         waiting: bool = False,
+        moved: Moved | None = None,
     ) -> None:
         """Add one call to the line of `phase`."""
         line = self._lines.get(phase)
@@ -232,8 +336,11 @@ class Ledger:
         line.seconds += seconds
         if waiting:
             line.waited += seconds
-        if self.events is not None:
-            self.events.append((phase, call, start, seconds))
+        if self.events is not None and (self._most is None or len(self.events) < self._most):
+            self.events.append(Event(phase, call, start, seconds, waiting, moved))
+        for rank, words, size in moved.received if moved is not None else ():
+            before = self._peers.get(rank, (0, 0))
+            self._peers[rank] = before[0] + words, before[1] + size
         if traffic is not None:
             line.words_sent += traffic[0]
             line.words += traffic[1]
@@ -274,9 +381,24 @@ class Ledger:
         """The part of those seconds spent waiting for requests."""
         return float(self._sum("waited", phase))
 
+    def peers(self) -> dict[int, tuple[int, int]]:
+        """Words and bytes received from each rank of the job, where `keep_events`.
+
+        >>> import torch
+        >>> from weft.comm import Ledger, run_ranks
+        >>> def work(comm):
+        ...     with Ledger(comm, keep_events=True) as ledger:
+        ...         comm.broadcast(torch.ones(6), root=1)
+        ...     return ledger.peers()
+        >>> run_ranks(work, 3, "threads")
+        [{1: (6, 24)}, {}, {1: (6, 24)}]
+        """
+        return dict(sorted(self._peers.items()))
+
     def clear(self) -> None:
         """Forget everything counted so far; the ledger stays open."""
         self._lines.clear()
+        self._peers.clear()
         if self.events is not None:
             self.events.clear()
 
@@ -296,9 +418,9 @@ class Ledger:
         >>> ledger = Ledger()
         >>> ledger.count("gather", Traffic(0, 1200, 0, 3), 0.5)
         >>> print(ledger.table())
-        phase     words  messages  words sent  messages sent   seconds
-        gather    1,200         3           0              0    0.5000
-        total     1,200         3           0              0    0.5000
+        phase   words  messages  words sent  messages sent  seconds
+        gather  1,200         3           0              0   0.5000
+        total   1,200         3           0              0   0.5000
         """
         head = ["phase", "words", "messages", "words sent", "messages sent", "seconds"]
         total = Line(
@@ -315,9 +437,4 @@ class Ledger:
             ]
             for phase, line in [*self._lines.items(), ("total", total)]
         ]
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        widths = [max(width, least) for width, least in zip(widths, [6, 7, 8, 10, 13, 8], strict=True)]
-        return "\n".join(
-            "  ".join([row[0].ljust(widths[0])] + [row[i].rjust(widths[i]) for i in range(1, len(head))])
-            for row in [head, *rows]
-        )
+        return columns(head, rows)

@@ -286,7 +286,10 @@ class MpiCommunicator(Communicator):
         if part == MPI.COMM_NULL:
             return None
         part.Set_name(name[:60])
-        return MpiCommunicator(part, self.state, name)
+        made = MpiCommunicator(part, self.state, name)
+        places = part.Get_group().Translate_ranks(None, self._mpi.Get_group())
+        made.members = [self.members[place] for place in places]
+        return made
 
 
 _rows: dict[tuple[int, int], Any] = {}

@@ -27,9 +27,12 @@ class RankFailed(RuntimeError):
 
 
 def run_ranks(
-    fn: Callable[..., Any] | str, ranks: int, engine: str = "threads", *args: Any, stall_seconds: float = 60
-) -> list[Any]:
+    fn: Callable[..., Any] | str, ranks: int, engine: str = "threads", *args: Any, stall_seconds: float = 60,
+    threads: int | None = None,
+) -> list[Any]:  # fmt: skip
     """`fn(comm, *args)` on `ranks` ranks of `engine`; the results by rank.
+
+    `threads`: of each rank that is a process; by default the machine's cores are divided.
 
     The first failure is raised here, with its type where Python or weft define it, the rank in
     `error.rank`, and the rank and its traceback in a note. A rank that ends without a result is a failure,
@@ -57,6 +60,7 @@ def run_ranks(
             ["-m", "weft.comm.run", name, *_address(fn)],
             ranks,
             engine,
+            threads,
             stall_seconds=stall_seconds,
             environment={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )

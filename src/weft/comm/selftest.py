@@ -66,6 +66,9 @@ def _counted(ledger: Ledger, phase: str, want: Traffic) -> None:
     )
     if got != want:
         raise AssertionError(f"ledger of {phase}: got {got}, want {want}")
+    named = sum(words for words, _ in ledger.peers().values())
+    if named != ledger.words():
+        raise AssertionError(f"ledger of {phase}: {named} of {ledger.words()} words have a sender")
 
 
 def _variants(comm: Communicator) -> Iterator[tuple[torch.dtype, tuple[int, ...], int]]:
@@ -83,7 +86,7 @@ def check_broadcast(comm: Communicator, device: str = "cpu") -> None:
         root = seed % comm.size
         for now in (True, False):
             x = data[comm.rank].clone().to(device)
-            with Ledger(comm) as ledger:
+            with Ledger(comm, keep_events=True) as ledger:
                 if now:
                     got = comm.broadcast(x, root, phase="b")
                 else:
@@ -101,7 +104,7 @@ def check_all_reduce(comm: Communicator, device: str = "cpu") -> None:
         for op in _NUMPY:
             x = data[comm.rank].clone().to(device)
             want = _fold(data, op)
-            with Ledger(comm) as ledger:
+            with Ledger(comm, keep_events=True) as ledger:
                 _same(comm.all_reduce(x, op, phase="a"), want, f"all_reduce {op} {dtype} {shape}")
             _counted(ledger, "a", tally.all_reduce(x.numel(), comm.rank, comm.size))
             _same(x, data[comm.rank], "all_reduce leaves x alone")
@@ -119,7 +122,7 @@ def check_reduce_scatter(comm: Communicator, device: str = "cpu") -> None:
         for op in _NUMPY:
             want = _fold(data, op)[start : start + sizes[comm.rank]]
             out = torch.empty((sizes[comm.rank], *shape[1:]), dtype=dtype, device=device)
-            with Ledger(comm) as ledger:
+            with Ledger(comm, keep_events=True) as ledger:
                 got = comm.ireduce_scatter(x, sizes, out, op, phase="rs").wait()
             _same(got, want, f"ireduce_scatter {op} {dtype} into out")
             width = int(np.prod(shape[1:]))
@@ -139,7 +142,7 @@ def check_all_gather(comm: Communicator, device: str = "cpu") -> None:
             want = torch.cat(blocks)
             x = blocks[comm.rank].to(device)
             out = torch.empty_like(want, device=device)
-            with Ledger(comm) as ledger:
+            with Ledger(comm, keep_events=True) as ledger:
                 _same(comm.all_gather(x, sizes, out, phase="ag"), want, f"all_gather {dtype} {sizes}")
             _counted(ledger, "ag", tally.all_gather([n * width for n in sizes], comm.rank))
             _same(comm.iall_gather(x, sizes).wait(), want, f"iall_gather {dtype} {sizes}")
@@ -162,7 +165,7 @@ def check_all_to_all(comm: Communicator, device: str = "cpu") -> None:
         send, receive = table[comm.rank].tolist(), table[:, comm.rank].tolist()
         x = data[comm.rank].to(device)
         width = int(np.prod(shape[1:]))
-        with Ledger(comm) as ledger:
+        with Ledger(comm, keep_events=True) as ledger:
             _same(comm.all_to_all(x, send, receive, phase="aa"), want, f"all_to_all {dtype} {shape}")
         words = tally.all_to_all([n * width for n in send], [n * width for n in receive], comm.rank)
         _counted(ledger, "aa", words)
@@ -178,7 +181,7 @@ def check_swap(comm: Communicator, device: str = "cpu") -> None:
         for distance in range(1, comm.size):
             right, left = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
             x, y = data[comm.rank].to(device), other[comm.rank].to(device)
-            with Ledger(comm) as ledger:
+            with Ledger(comm, keep_events=True) as ledger:
                 there = comm.iswap([x, y], right, [torch.empty_like(x), torch.empty_like(y)], left, phase="s")
                 back = comm.iswap([x], left, [torch.empty_like(x)], right, phase="s")
                 again = comm.iswap([2 * y], right, [torch.empty_like(y)], left, phase="s")
@@ -235,7 +238,7 @@ def check_split(comm: Communicator, device: str = "cpu") -> None:
     ):
         raise AssertionError(f"split by key: {part}")
     mine = torch.tensor([comm.rank], device=device)
-    with Ledger(comm) as ledger:
+    with Ledger(comm, keep_events=True) as ledger:
         _same(part.all_gather(mine, [1] * part.size, phase="s"), np.array(members), "all_gather on a part")
     _counted(ledger, "s", tally.all_gather([1] * part.size, part.rank))
     lone = comm.split(None if comm.rank else 0)

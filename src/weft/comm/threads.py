@@ -419,9 +419,11 @@ class ThreadCommunicator(Communicator):
             return None
         members = sorted((k, rank) for c, k, rank in taken if c == color)
         mine = members.index((key, self.rank))
-        return ThreadCommunicator(
+        part = ThreadCommunicator(
             self._world, (*self._key, number, color), mine, len(members), self._place, self.state, name
         )
+        part.members = [self.members[rank] for _, rank in members]
+        return part
 
 
 def _describe(signature: tuple[Any, ...]) -> str:

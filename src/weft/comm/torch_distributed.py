@@ -226,7 +226,9 @@ class TorchCommunicator(Communicator):
         members = sorted((k, rank) for rank, (c, k) in enumerate(pairs) if c == color)
         place = members.index((key, self.rank))
         prefix = f"{self._prefix}/{self._splits}.{color}"
-        return TorchCommunicator(self._store, prefix, place, len(members), self.state, name)
+        part = TorchCommunicator(self._store, prefix, place, len(members), self.state, name)
+        part.members = [self.members[rank] for _, rank in members]
+        return part
 
 
 def _into(out: Tensor, x: Tensor) -> Tensor:

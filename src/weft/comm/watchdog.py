@@ -19,6 +19,8 @@ from pathlib import Path
 
 _SLOT = struct.Struct("<d96s")
 _NAME = 96
+_GAP_SECONDS = 2.0
+"""A watcher that looks later than this was suspended, and all that it watches with it, or is late itself."""
 
 
 class MappedSlot:
@@ -71,13 +73,32 @@ def _map(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0)
 
 
+class Awake:
+    """Since when a watcher has looked without a gap.
+
+    A scheduler may suspend a whole job for hours, the launcher too. Time in which nobody ran is no stall.
+    """
+
+    def __init__(self) -> None:
+        self.since = self._last = time.monotonic()
+
+    def look(self) -> float:
+        """Called at every look; the beginning of the time in which the watcher ran."""
+        now = time.monotonic()
+        if now - self._last > _GAP_SECONDS:
+            self.since = now
+        self._last = now
+        return self.since
+
+
 def stalled(
     slots: list[MappedSlot], seconds: float, finished: frozenset[int] = frozenset(),
-    halted: frozenset[int] = frozenset(),
+    halted: frozenset[int] = frozenset(), awake: float = 0.0,
 ) -> str | None:  # fmt: skip
     """One line about the ranks, where one of them has waited longer than `seconds`; else None.
 
     `halted` are those that somebody stopped: wherever they stand, they are what the others wait for.
+    What they waited before `awake` does not count.
 
     >>> slots = [MappedSlot(bytearray(300), rank) for rank in range(2)]
     >>> slots[1].enter("gather", "broadcast")
@@ -88,7 +109,7 @@ def stalled(
     """
     now = time.monotonic()
     states = [slot.read() for slot in slots]
-    if not any(since and now - since > seconds for since, _ in states):
+    if not any(since and now - max(since, awake) > seconds for since, _ in states):
         return None
     groups: dict[str, list[int]] = {}
     for rank, (since, where) in enumerate(states):
@@ -127,10 +148,11 @@ def watch_self(rank: int, seconds: float, end: Callable[[str], None] | None = No
     slot = MappedSlot(bytearray((rank + 1) * _SLOT.size), rank)
 
     def look() -> None:
+        awake = Awake()
         while True:
             time.sleep(min(1.0, seconds / 4))
             since, where = slot.read()
-            if since and time.monotonic() - since > seconds:
+            if since and time.monotonic() - max(since, awake.look()) > seconds:
                 line = f"no progress for {seconds:g} s: waiting in {where}"
                 print(f"[rank {rank}] {line}", file=sys.stderr, flush=True)
                 if end is not None:

@@ -32,10 +32,10 @@ class Graph:
         weights   [nnz] float32 or float64, or None        A[i, j], the weight of arc j → i
         features  [n, f] float32 or float64, or None
         labels    [n] int64, -1 = unlabelled; or [n, c] bool where a vertex has many labels; or None
-        *_mask    [n] bool, or None; no vertex in two of them
+        train_mask, val_mask, test_mask       [n] bool, or None; no vertex in two of them
         ids       [n] int64, the vertices' names in the source where those are not 0..n-1; or None
-        *_pairs   [m, 2] int64, links (source, target) to predict, which are no arcs here; or None
-        *_negatives  [m, 2] int64, pairs that are no links, to compare with; or None
+        val_pairs, test_pairs          [m, 2] int64, links (source, target) to predict, no arcs here; or None
+        val_negatives, test_negatives  [m, 2] int64, pairs that are no links, to compare with; or None
         arc_data     name → [nnz] or [nnz, d], what arcs carry beside weights, in the order of `indices`
         vertex_data  name → [n] or [n, d], what vertices carry beside the above (`weft.graph.arrays`)
 

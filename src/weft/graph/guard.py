@@ -52,7 +52,12 @@ def free_bytes() -> int:
     return machine_bytes()
 
 
-def check_fits(needed: int, what: str, held: int | None = None) -> None:
+def check_fits(
+    needed: int,
+    what: str,
+    held: int | None = None,
+    remedy: str = "Check the size it announces, or use a bigger machine.",
+) -> None:
     """Refuse an allocation of `needed` bytes for which this machine has no room.
 
     `held` are the bytes of the file that asks for it: a few of them cannot stand for gigabytes.
@@ -72,9 +77,7 @@ def check_fits(needed: int, what: str, held: int | None = None) -> None:
     have = free_bytes()
     if needed > have:
         sizes = f"{needed / 1e9:,.1f} GB needed, more than the {have / 1e9:,.1f} GB of this machine's memory"
-        raise UserError(
-            f"{what}: {sizes} that are free. Check the size it announces, or use a bigger machine."
-        )
+        raise UserError(f"{what}: {sizes} that are free. {remedy}")
 
 
 @functools.cache

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import UserError, unknown
-from weft.graph.generators import bter, er, karate, kronecker, sbm
+from weft.graph.generators.bter import bter
 from weft.graph.generators.common import furnish_arcs
+from weft.graph.generators.er import er
+from weft.graph.generators.karate import karate
+from weft.graph.generators.kronecker import kronecker
+from weft.graph.generators.sbm import sbm
 from weft.graph.graph import Graph
-from weft.graph.readers import (
-    from_pyg,
-    ogb_links,
-    read_edge_list,
-    read_matrix_market,
-    read_npz,
-    read_planetoid,
-)
+from weft.graph.known import KNOWN
+from weft.graph.readers import from_pyg, read_edge_list, read_matrix_market, read_npz, read_planetoid
 from weft.graph.readers.files import stem
+from weft.graph.readers.folders import layout_of
 from weft.graph.readers.planetoid import is_planetoid
+from weft.graph.readers.webgraph import is_webgraph, read_webgraph
 from weft.graph.store import open_store
 
 GENERATORS: dict[str, Callable[..., Graph]] = {
@@ -40,7 +40,8 @@ def load(
 
         sbm:nodes=20000,classes=8     a generator and its arguments; the bare name takes the defaults
         g.weft, soc.txt.gz, a.mtx     a store (checksums are verified) or a file, by its ending
-        planetoid/Cora                a folder of Planetoid files
+        planetoid/Cora                a folder of Planetoid, OGB, GraphSAINT or DGL's Reddit files
+        uk-2002.graph                 WebGraph's BV format, with uk-2002.properties beside it
         cora                          a data set under `data_dir`, else $WEFT_DATA; capitals don't matter
         a PyG `Data`                  as `from_pyg` has it; a `Graph` stays
 
@@ -63,7 +64,7 @@ def load(
     if text.lower() in GENERATORS:
         _refuse_columns(text, arc_columns)
         return GENERATORS[text.lower()]()
-    if path.exists() and (is_planetoid(path) or _is_links(path) or not path.is_dir()):
+    if path.exists() and (layout_of(path) or not path.is_dir()):
         return read(path, arc_columns)
     name, colon, rest = text.partition(":")
     if colon and os.sep not in name and not _has_format(text):
@@ -133,7 +134,7 @@ def parse_arguments(name: str, text: str) -> dict[str, Any]:
 
 
 def read(path: str | Path, arc_columns: Sequence[str] | None = None) -> Graph:
-    """The graph of a store, a file or a Planetoid folder, by the ending of its name.
+    """The graph of a store, a file or a folder of a known layout, by the ending of its name.
 
     >>> read("graph.xlsx")
     Traceback (most recent call last):
@@ -145,7 +146,10 @@ def read(path: str | Path, arc_columns: Sequence[str] | None = None) -> Graph:
     if path.is_dir() or not name.endswith(_LISTS):
         _refuse_columns(path.name, arc_columns)
     if path.is_dir():
-        return ogb_links.read_ogb_links(path) if _is_links(path) else read_planetoid(path)
+        layout = layout_of(path)
+        return layout.read(path) if layout else read_planetoid(path)
+    if is_webgraph(path):
+        return read_webgraph(path)
     if name.endswith(".weft"):
         return open_store(path, verify=True).graph()
     if name.endswith(".npz"):
@@ -158,7 +162,7 @@ def read(path: str | Path, arc_columns: Sequence[str] | None = None) -> Graph:
 
 
 def data_sets(folder: str | Path) -> dict[str, Path]:
-    """The data sets under `folder`, by name in small letters: files of a known format, Planetoid folders.
+    """The data sets under `folder`, by name in small letters: files and folders of a known format.
 
     >>> data_sets("no/such/folder")
     {}
@@ -172,12 +176,13 @@ def data_sets(folder: str | Path) -> dict[str, Path]:
         if any(name.startswith("ind.") and name.endswith(".graph") for name in files):
             base = here.parent if here.name == "raw" else here
             found.setdefault(base.name.lower(), here)
-        elif ogb_links.TRAIN in files:
-            found.setdefault(here.name.lower(), here)
+        elif here != Path(folder) and layout_of(here) and not is_planetoid(here):  # found by its raw/
+            found.setdefault(here.name.lower().replace("ogbn_", "ogbn-").replace("ogbl_", "ogbl-"), here)
+            folders.clear()  # its tables are no data sets of their own
         else:
             for name in sorted(files):
-                if _has_format(name):
-                    found.setdefault(stem(name).lower(), here / name)
+                if _has_format(name) or (name.endswith(".properties") and is_webgraph(here / name)):
+                    found.setdefault(stem(name.removesuffix(".properties")).lower(), here / name)
     return found
 
 
@@ -206,30 +211,43 @@ def _data_set(name: str, data_dir: str | Path | None, arc_columns: Sequence[str]
 
 def _find(name: str, data_dir: str | Path | None) -> Path:
     folder = data_dir or os.environ.get("WEFT_DATA")
+    if not folder and name.lower() in KNOWN:
+        raise UserError(
+            f"{name} is a data set: set WEFT_DATA or pass --data; weft data {name.lower()} tells how to "
+            "get it."
+        )
+    if not folder and Path(name).is_dir():
+        raise _unknown(name, {})
     if not folder:
         raise UserError(
-            f"{unknown('graph', name, GENERATORS)} Data sets: set WEFT_DATA or pass --data; files end in "
-            f"{', '.join(FORMATS[:4])} and so on."
+            f"{_unknown(name, {})} Data sets: set WEFT_DATA or pass --data (weft data lists them); files end "
+            f"in {', '.join(FORMATS[:4])} and so on."
         )
     if not Path(folder).is_dir():
         raise UserError(f"the data folder {folder} does not exist. Correct WEFT_DATA or --data.")
     sets = data_sets(folder)
+    if name.lower() in KNOWN and name.lower() not in sets:
+        raise UserError(f"{name} is not under {folder}. weft data {name.lower()} tells how to get it.")
     if name.lower() not in sets:
-        raise unknown("graph", name, [*GENERATORS, *sets])
+        raise _unknown(name, sets)
     return sets[name.lower()]
 
 
-def _is_links(folder: Path) -> bool:
-    return (folder / ogb_links.TRAIN).is_file()
+def _unknown(name: str, sets: dict[str, Path]) -> UserError:
+    """The error for a graph that is not there: the close match among all names, or the names at hand."""
+    if Path(name).is_dir():
+        return UserError(f"{name} is a folder, and no graph of a kind that weft reads. Name a file in it.")
+    error = unknown("graph", name, dict.fromkeys([*GENERATORS, *sets, *KNOWN]))
+    return error if "Did you mean" in str(error) else unknown("graph", name, [*GENERATORS, *sets])
 
 
 def _parameters(name: str) -> dict[str, type]:
-    """The arguments that a spec may set, with their types: numbers and switches."""
+    """The arguments that a spec may set, with their types: numbers, switches and names."""
     kinds: dict[str, type] = {}
     for key, parameter in inspect.signature(GENERATORS[name]).parameters.items():
         words = str(parameter.annotation).split(" | ")
         if key != "degrees":
-            kinds[key] = next(kind for kind in (bool, float, int) if kind.__name__ in words)
+            kinds[key] = next(kind for kind in (bool, float, int, str) if kind.__name__ in words)
     return kinds | dict.fromkeys(ARC_OPTIONS, int)
 
 
@@ -239,6 +257,8 @@ def _convert(name: str, key: str, value: str, kind: type) -> Any:
         if value.lower() not in switches:
             raise UserError(f"{name}:{key}={value}: {value!r} is neither true nor false. Give one of them.")
         return switches[value.lower()]
+    if kind is str:
+        return value
     for convert in (int, float) if kind is float else (int,):
         try:
             return convert(value)

@@ -120,7 +120,9 @@ class Rows:
     indptr    [r+1] int64        row k is indices[indptr[k] : indptr[k+1]]
     indices   [nnz_r]            in-neighbours, numbered as in the whole graph of `num_nodes` vertices; empty
                                  where they were not asked for: indptr then tells how many there are
-    weights   [nnz_r], features [r, f], labels [r] or [r, c], masks [r], ids [r]; None where there are none
+    weights   [nnz_r], features [r, f], labels [r] or [r, c], ids [r]; None where there are none
+    train_mask, val_mask, test_mask   [r] bool, or None
+    num_classes             of the whole graph
     arc_data, vertex_data   name → [nnz_r, …] and [r, …]
     """
 

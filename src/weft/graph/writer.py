@@ -18,7 +18,7 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,22 @@ class Growing:
         self._checks.add(raw)
         self._at = self._writer.put(self._at, raw)
 
+    @property
+    def offset(self) -> int:
+        """Where it begins in the file."""
+        return self._offset
+
+    def leave(self, rows: int) -> None:
+        """Room for so many entries in all; other sections come after it."""
+        self._writer.leave(self._offset + rows * math.prod(self._row) * self._dtype.itemsize)
+
+    def join(self, rows: int, pieces: Iterable[Sequence[int]]) -> None:
+        """The next entries, which a `Part` wrote: of each of its pieces (CRC-32, bytes)."""
+        self._rows += rows
+        for crc, length in pieces:
+            self._checks.join(crc, length)
+            self._at += length
+
     def end(self) -> Section:
         """The section, complete."""
         return self._writer.ended(
@@ -86,6 +102,40 @@ class Growing:
             ),
             self._checks.each(),
         )
+
+
+class Part:
+    """Entries of a section from some place on, written to an open file; who has the `Writer` joins them.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> part = Part(file, offset=64, dtype="<i4", row=(), first=3)
+    >>> part.append(np.array([7, 8], np.int32))
+    >>> part.rows, file.tell(), [length for _, length in part.pieces]
+    (2, 84, [8])
+    """
+
+    def __init__(self, file: Any, offset: int, dtype: str, row: tuple[int, ...], first: int) -> None:
+        self._file, self._dtype = file, np.dtype(dtype)
+        self._at = first * math.prod(row) * self._dtype.itemsize
+        self.rows = 0
+        self.pieces: list[tuple[int, int]] = []
+        file.seek(offset + self._at)
+
+    def append(self, array: np.ndarray) -> None:
+        """Write the next entries; pieces end where the section's chunks do."""
+        array = np.ascontiguousarray(array, dtype=self._dtype)
+        raw = raw_bytes(array)
+        self.rows += len(array)
+        self._file.write(raw)
+        while raw:
+            piece = raw[: CHUNK - self._at % CHUNK]
+            crc, length = zlib.crc32(piece), len(piece)
+            if self.pieces and self._at % CHUNK:
+                before, had = self.pieces.pop()
+                crc, length = zlib.crc32(piece, before), had + length
+            self.pieces.append((crc, length))
+            self._at, raw = self._at + len(piece), raw[len(piece) :]
 
 
 class Writer:
@@ -113,6 +163,10 @@ class Writer:
         if rows is not None:
             self._end = start + rows * math.prod(row) * np.dtype(dtype).itemsize
         return Growing(self, name, dtype, row, start)
+
+    def leave(self, end: int) -> None:
+        """What comes next stands after this place of the file."""
+        self._end = max(self._end, end)
 
     def put(self, at: int, raw: memoryview) -> int:
         """Bytes to a place of the file; where they end."""
@@ -179,6 +233,14 @@ class Checks:
                 self._done.append(self._crc)
                 self._crc = self._held = 0
             at += len(part)
+
+    def join(self, crc: int, length: int) -> None:
+        """Bytes that somebody else has seen, of one chunk: their CRC-32."""
+        self._crc = _times(_shift(length), self._crc) ^ crc if self._held else crc
+        self._held += length
+        if self._held == CHUNK:
+            self._done.append(self._crc)
+            self._crc = self._held = 0
 
     def each(self) -> list[int]:
         return [*self._done, *([self._crc] if self._held else [])]

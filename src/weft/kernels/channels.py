@@ -295,10 +295,13 @@ def _values(ch: Channels, some: slice, j: Tensor, x: Tensor | None, value_weight
 
 @dataclass
 class SumGradients:
-    """Of both sides of z, the row one's None where z has none; of x; of both weights, where there are any."""
+    """Of both sides of z, the row one's None where z has none; of x; of both weights, where there are any.
+
+    The column's is None where it was not wanted.
+    """
 
     row: Tensor | None
-    column: Tensor
+    column: Tensor | None
     x: Tensor | None
     weight: Tensor | None
     value_weight: Tensor | None
@@ -307,7 +310,7 @@ class SumGradients:
 @metered("spmm")
 def channel_sum_backward(
     a: CSR, ch: Channels, kind: str, g: Tensor, x: Tensor | None = None, value_weight: Tensor | None = None,
-    signs: Signs | None = None,
+    signs: Signs | None = None, wanted: bool = True,
 ) -> SumGradients:  # fmt: skip
     """The gradients of `channel_sum`, given that of y, g [rows, w].
 
@@ -315,13 +318,14 @@ def channel_sum_backward(
     gate   dz = σ'(z) ∘ v ∘ g[i], dv = σ(z) ∘ g[i],  v = x[j] + f value_weight
 
     signs   of relu, those kept from `channel_sum`; z of other rows is made again
+    wanted  of relu, whether the column's gradient is: without it there is no walk over Aᵀ
     """
     width, gate = ch.width, kind == "gate"
     dweight = None if ch.weight is None else torch.zeros_like(ch.weight)
     dvalue = None if value_weight is None else torch.zeros_like(value_weight)
     if ch.served(a, g, x, value_weight):
         drow = None if ch.row is None else empty(a.shape[0], width, like=g)
-        dcolumn = empty(a.shape[1], width, like=g)
+        dcolumn = empty(a.shape[1], width, like=g) if wanted or gate else None
         if not gate:
             _native_relu_backward(a, ch, g, signs, drow, dcolumn, dweight)
             return SumGradients(drow, dcolumn, None, dweight, None)
@@ -339,10 +343,10 @@ def channel_sum_backward(
     if ch.is_dry(a, g, x, value_weight):
         blank = dry.blank(a.shape[1], width, dtype=g.dtype)
         drow = None if ch.row is None else dry.blank(a.shape[0], width, dtype=g.dtype)
-        return SumGradients(drow, blank, blank if gate else None, dweight, dvalue)
+        return SumGradients(drow, blank if wanted or gate else None, blank if gate else None, dweight, dvalue)
     drow = None if ch.row is None else g.new_zeros(a.shape[0], width)
-    dcolumn = g.new_zeros(a.shape[1], width)
-    dsource = torch.zeros_like(dcolumn) if gate else None
+    dcolumn = g.new_zeros(a.shape[1], width) if wanted or gate else None
+    dsource = g.new_zeros(a.shape[1], width) if gate else None
     for some, i, j, z in ch.tiles(a):
         if dsource is not None:
             s = z.sigmoid()
@@ -353,7 +357,8 @@ def channel_sum_backward(
                 dvalue += ch.features[some].T @ dv
         else:
             dz = g[i] * (z > 0)
-        dcolumn.index_add_(0, j, dz)
+        if dcolumn is not None:
+            dcolumn.index_add_(0, j, dz)
         if drow is not None:
             drow.index_add_(0, i, dz)
         if dweight is not None and ch.features is not None:
@@ -362,20 +367,22 @@ def channel_sum_backward(
 
 
 def _native_relu_backward(
-    a: CSR, ch: Channels, g: Tensor, signs: Signs | None, drow: Tensor | None, dcolumn: Tensor,
+    a: CSR, ch: Channels, g: Tensor, signs: Signs | None, drow: Tensor | None, dcolumn: Tensor | None,
     dweight: Tensor | None,
 ) -> None:  # fmt: skip
-    t, width = a.T, ch.width
+    width = ch.width
+    t = a if dcolumn is None else a.T
     threads = native.threads((a.arcs + a.shape[0]) * width)
     kernel = native.kernel("channel_relu_backward", ch.column, a.indices)
     for here, kept in Signs.passes(a, ch, 0, width, signs):
         begin, end = here.begin, here.end
         if not kept:
             _native_relu(a, ch, here, (begin, end), None, False)
-        kernel(
-            t.shape[0], *map(native.address, (t.indptr, t.indices)), ch.native(a.permutation), begin, end,
-            *here.native(a), native.address(g), width, native.address(dcolumn), begin > 0, 0, threads,
-        )  # fmt: skip
+        if dcolumn is not None:
+            kernel(
+                t.shape[0], *map(native.address, (t.indptr, t.indices)), ch.native(a.permutation), begin, end,
+                *here.native(a), native.address(g), width, native.address(dcolumn), begin > 0, 0, threads,
+            )  # fmt: skip
         if drow is None and dweight is None:
             continue
         side = None if drow is None else drow[begin:end]

@@ -19,6 +19,7 @@ class CSR:
         indptr   [rows + 1]  int64
         indices  [arcs]      int32 or int64
         values   [arcs]      or None: every stored entry is 1
+        shape    (rows, columns)
         data     name → [arcs, …], what each entry carries beside its value; products don't read it
 
     `A @ x` is `spmm(A, x)`. The transpose is built on first use and kept, for backward; it has no data of its

@@ -45,7 +45,7 @@ _NATIVE = {
 
 @dataclass(frozen=True)
 class Reduction:
-    """⊕ alone, for messages that come from elsewhere: add, zero and add_gradient as in `Semiring`.
+    """⊕ alone, for messages that come from elsewhere: add, zero as in `Semiring`, gradient as add_gradient.
 
     >>> check_reduction(Reduction(lambda a, b: a + b + a * b, 0.0))  # 1 + y is the product of all 1 + m
     """

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..parallel import Owners
+from ..units import spell_bytes
 from .topology import RowsOf
 
 _UNITS = {"": 1, "B": 1, "K": 1e3, "KB": 1e3, "M": 1e6, "MB": 1e6, "G": 1e9, "GB": 1e9, "T": 1e12, "TB": 1e12,
@@ -40,28 +41,17 @@ def parse_bytes(text: str, flag: str = "--memory-budget") -> int:
 
 @dataclass(frozen=True)
 class Copies:
-    """How many of the P parts every rank holds."""
+    """How many of the P parts every rank holds, of arcs and of features."""
 
     arcs: int
     features: int
     arcs_bytes: int
     """Of the largest rank."""
     features_bytes: int
+    """Of the largest rank."""
 
     def as_dict(self) -> dict[str, int]:
         return dict(vars(self))
-
-
-def say_bytes(bytes_: int) -> str:
-    """A size as people read it.
-
-    >>> say_bytes(2_500_000)
-    '2.5 MB'
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if bytes_ >= size:
-            return f"{bytes_ / size:.1f} {unit}"
-    return f"{bytes_} B"
 
 
 def plan_copies(
@@ -85,8 +75,8 @@ def plan_copies(
     fitting = [parts for parts in range(1, ranks + 1) if parts * arcs_part + features_part <= budget]
     if not fitting:
         raise UserError(
-            f"a memory budget of {say_bytes(budget)} is too small for one copy: a rank needs "
-            f"{say_bytes(arcs_part)} for arcs and {say_bytes(features_part)} for features on {ranks}. "
+            f"a memory budget of {spell_bytes(budget)} is too small for one copy: a rank needs "
+            f"{spell_bytes(arcs_part)} for arcs and {spell_bytes(features_part)} for features on {ranks}. "
             f"Use --memory-budget {arcs_part + features_part}, or more ranks."
         )
     arcs = fitting[-1]

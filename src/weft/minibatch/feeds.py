@@ -49,7 +49,12 @@ Objective = Callable[[Tensor, Model], tuple[Tensor, Callable[[], None]]]
 
 @dataclass
 class Flight:
-    """A batch under way, with the weights that all its phases use."""
+    """A batch under way, with the weights that all its phases use.
+
+    model      with those weights         objective  from the seeds' rows to the loss and its backward
+    noise      its random numbers         state      what a phase leaves for the next
+    loss       once it is scored          back       its backward, once it is scored
+    """
 
     batch: Batch
     model: Model
@@ -97,7 +102,7 @@ class Features:
 
 
 class Feed:
-    """What both have in common: the phases."""
+    """What both have in common: the phases, the ranks (comm) and what they hold (features)."""
 
     name = ""
     comm: Communicator

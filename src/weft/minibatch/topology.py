@@ -88,6 +88,7 @@ class Topology:
     """Rows of in-neighbours that are at hand, by vertex number in the graph.
 
         indptr   [rows + 1]   indices [arcs]   values [arcs] or None   loops [rows] or None: values of loops
+        reads    what the model reads of A      num_nodes, dtype  of the graph, of the values
         row_of   which row is that of a vertex; None: row v is vertex v
         data     name → [arcs, …]   loop_data  name → [rows, …]: what arcs carry, and loops
 

@@ -48,7 +48,7 @@ class EntryNumbers(Protocol):
         """Numbers at A's entries as numbers at those of A.T."""
 
     def number(self, x: Tensor) -> Tensor:
-        """A learned number among numbers per arc."""
+        """A weight among numbers per arc; without it a feature axis would count its gradient too often."""
 
     def data(self, name: str) -> Tensor:
         """What the arcs carry under this name, [arcs, …]."""

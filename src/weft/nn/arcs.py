@@ -150,7 +150,11 @@ class GINELayer(Layer):
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
         edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
-        near = A.channel_sum("relu", h if self.bias_edge is None else add_bias(h, self.bias_edge), edge=edge)
+        if self.bias_edge is None or h.requires_grad:
+            far = h if self.bias_edge is None else add_bias(h, self.bias_edge)
+            near = A.channel_sum("relu", far, edge=edge)
+        else:  # the first layer: on the rows' side, b_e costs no walk back to the columns
+            near = A.channel_sum("relu", h, self.bias_edge, edge=edge)
         u = linear(add_scaled(near, A.own(h), 1 + self.epsilon), self.weight1, self.bias1)
         return linear(relu_(u), self.weight2, self.bias2)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Noise:
-    """Which random numbers a training pass uses; see `weft.kernels.Stream`."""
+    """Which random numbers a training pass uses: those of a seed and an epoch; see `weft.kernels.Stream`."""
 
     seed: int
     epoch: int

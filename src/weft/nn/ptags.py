@@ -35,6 +35,13 @@ class Messages:
     """The messages of every vertex, not made yet: `gather` says how they are reduced.
 
     mean(), sum(), max(), min() and reduce(Reduction(add, zero)); 0 (or zero) where a vertex has none.
+
+        A, h      the operator, and the sources' rows
+        scatter   a message of (source, what the arc carries, target)
+        data      the name of what arcs carry, "" for nothing
+        target    whether scatter reads the target's row
+        learned   tensors inside scatter that want a gradient
+        copies    whether the message is the source as it is
     """
 
     A: Adjacency

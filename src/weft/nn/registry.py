@@ -124,6 +124,7 @@ class Entry:
     options: type | None
     """A dataclass of the options that it alone reads, each with a default and a text below it; or none."""
     make: Factory
+    """(config, its own options, widths) → the layers and the normalisation of A."""
     activation: str = "relu"
     """What `--activation auto` means."""
     widths: Callable[[ModelConfig, int, int], list[int]] = hidden_widths

@@ -16,6 +16,7 @@ from .layout import (
     sum_together,
 )
 from .operator import Operator, check_slices
+from .shared import Shared
 from .subgraph import Restriction
 from .volume import Volume, counted
 
@@ -35,6 +36,7 @@ __all__ = [
     "Replicated",
     "Restriction",
     "Rows",
+    "Shared",
     "Stacked",
     "Volume",
     "check_slices",

@@ -141,7 +141,8 @@ class Arcwise:
 
             relu   y_i = Σ_j max(z_ij, 0)
             gate   y_i = Σ_j σ(z_ij) ∘ (x_j + f_ij value_weight)
-            edge   (name of the arcs' data f, W [t, w]);  row [t, w];  column, x [s, w]
+            edge   (name of the arcs' data f, W [t, w]);  column, x [s, w]
+            row    [t, w], or [w]: the same for all rows
 
         >>> from weft.kernels import CSR
         >>> from weft.parallel import Operator
@@ -151,8 +152,11 @@ class Arcwise:
         """
         if kind not in ("relu", "gate"):
             raise unknown("kind of message", kind, ["relu", "gate"])
-        row = None if row is None else self.own(row)
-        self.check({"row": row}, {"column": column, "x": x})
+        same = row is not None and row.dim() == 1
+        row = row if row is None or same else self.own(row)
+        self.check({"row": None if same else row}, {"column": column, "x": x})
+        if same and row is not None and row.shape != column.shape[1:]:
+            raise ValueError(f"row has {row.shape[0]} columns, but column has {column.shape[1]}")
         name, weight = ("", None) if edge is None else edge
         self._check_data(name)
         return ChannelSum.apply(row, column, x, weight, value_weight, self.plan, kind, name)

@@ -39,6 +39,7 @@ class Blocks:
 
     grid: Grid
     numbering: Numbering
+    """Which vertex stands at which place."""
     sizes: list[int]
     """Vertices of each rank."""
 

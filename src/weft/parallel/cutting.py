@@ -79,6 +79,24 @@ def _placed(
     return place, slab
 
 
+def distinct(x: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+    """The different ones of numbers in 0..bound-1, ascending, and for each number which of them it is.
+
+    As `torch.unique`, by marks instead of a sort: bound and len(x) steps, some numbers at a time.
+
+    >>> distinct(torch.tensor([4, 1, 4], dtype=torch.int32), 6)
+    (tensor([1, 4], dtype=torch.int32), tensor([1, 0, 1], dtype=torch.int32))
+    """
+    marked = torch.zeros(bound, dtype=torch.bool, device=x.device)
+    for part in x.split(SOME_ARCS):
+        marked[part] = True
+    number = marked.cumsum(0, dtype=x.dtype) - 1
+    which = torch.empty_like(x)
+    for part, into in zip(x.split(SOME_ARCS), which.split(SOME_ARCS), strict=True):
+        into.copy_(number[part])
+    return marked.nonzero().ravel().to(x.dtype), which
+
+
 def matrix_of(row: Tensor, column: Tensor, arcs: Arcs, shape: tuple[int, int], dtype: torch.dtype) -> CSR:
     """Arcs in the order of their rows as a matrix: row and column say where each stands in it."""
     counts = torch.bincount(row, minlength=shape[0])
@@ -135,7 +153,7 @@ def cut_into_plan(
             own = arcs.pick(here)
         column, width = place[here] - begin, end - begin
         if sparse and j != i:
-            read, column = torch.unique(column, return_inverse=True)
+            read, column = distinct(column, width)
             names.some[j], width = blocks.numbering.vertices(begin + read).to(index), read.numel()
             columns_read.append(read)
         elif sparse:

@@ -29,6 +29,7 @@ from ..kernels.function import Function
 from ..kernels.sddmm import sddmm_heads
 from ..kernels.semiring import check_semiring
 from ..kernels.spmm import extremum_backward, multiply
+from .counted import check_counted
 from .exchange import add_up, gather_together
 from .fold import FoldArcs
 from .propagate import Extremum, Plan, cloned
@@ -435,11 +436,13 @@ class Entries:
 
     def data_sums(self, e: Tensor, name: str) -> Tensor:
         """y[i,h,:] = Σ over the arcs of row i of e[arc,h] f[arc]. [arcs, heads] → [n_own, heads · t]."""
+        self._check_counted(e)
         back = functools.partial(rows_to_data, name=name, heads=e.shape[1])
         return _Linear.apply(e, self.plan, functools.partial(data_to_rows, name=name), back)
 
     def sum(self, e: Tensor) -> Tensor:
         """y[i] = Σ over the arcs of row i of e[arc]. [arcs, h] → [n_own, h]."""
+        self._check_counted(e)
         return _Linear.apply(e, self.plan, arcs_to_rows, rows_to_arcs)
 
     def softmax(self, e: Tensor) -> Tensor:
@@ -449,9 +452,12 @@ class Entries:
     def weigh(self, e: Tensor, x: Tensor, reduce: str | Semiring = "sum") -> Tensor:
         """y[i] = ⊕ over the arcs of row i of e[arc] ⊗ x[j]. [arcs, heads], [n_own, heads · w] → the latter.
 
-        ⊕ is sum, mean, max, min of products, or a semiring's, with its ⊗.
+        ⊕ is sum, mean, max, min of products, or a semiring's, with its ⊗. A weight that e was made with
+        goes through `number` first: along a feature axis its gradient is counted too often else, which is
+        refused.
         """
         self.A.check({}, {"x": x})
+        self._check_counted(e)
         if x.shape[1] % e.shape[1]:
             raise ValueError(f"S has {e.shape[1]} heads, which do not divide the {x.shape[1]} columns of X")
         e = e.to(x.dtype)
@@ -487,6 +493,9 @@ class Entries:
             drop = Drop(p, stream.key, self.plan.row_names.long(), self.plan.names_of(j))
             parts.append(drop.factors(a, e.shape[1], e.dtype, e.device))
         return e * torch.cat(parts)
+
+    def _check_counted(self, e: Tensor) -> None:
+        check_counted(e, self.plan.feature.comm.size)
 
     def number(self, x: Tensor) -> Tensor:
         """A weight [heads] or [] among numbers per arc: counted once, though a feature line has f of it."""

@@ -7,6 +7,7 @@ Every rank of a line holds a block of rows, and reads rows of the others' blocks
 
     gather(x)    sends x[give[p]] to every p; yields p's x[need[p]] as they come, own block first
     reduce(...)  sends a partial result for need[p] to every p; adds what comes at give[p] to the own block
+    sum_up(...)  `reduce` of products: each part travels while the next is made, the last one while the own is
 
 Dense is the plan in which everybody reads everything: no lists, no packing.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -22,6 +24,9 @@ from torch import Tensor
 from ..comm import Communicator, Request
 from ..kernels import add_rows_, pack_rows
 from ..memory import empty
+
+LARGE = 1 << 22
+"""Bytes of a part from which on its two halves travel by themselves (`Exchange.sum_up`)."""
 
 
 class Exchange:
@@ -130,6 +135,89 @@ class Exchange:
             first = None  # its buffers may be used again
         return own
 
+    def sum_up(
+        self,
+        part: Callable[[int, int, int], Tensor],
+        own: Callable[[Tensor | None], Tensor],
+        like: Tensor,
+        halve: bool = True,
+        phase: str = "reduce",
+    ) -> Tensor:
+        """`reduce` where parts can be made piece by piece: every transfer is under way while a product runs.
+
+            part(p, begin, end)  [end − begin, w], rows of this rank's contribution to p's block
+            own(out)             this rank's contribution to its own block, added to `out`; new where None
+            like                 a tensor of w columns: width, type and device
+            result               [own rows, w]
+
+        A part of more than `LARGE` bytes goes in two halves (unless not `halve`): one travels while the other
+        is made, so that with what comes 1.5 blocks are held. A smaller one goes whole: 3 small blocks, one
+        message.
+
+        *make the first piece; then: post it, make the next one, wait, take in; the own part is made while the
+        last one travels.* Where all may be under way at once nobody waits before the own part is made.
+        """
+        width, size = like.shape[1], like.shape[1] * like.element_size()
+
+        def cut(rows: int) -> list[tuple[int, int]]:
+            """Both sides of a message cut its rows alike."""
+            middle = -(-rows // 2)
+            return [(0, middle), (middle, rows)] if halve and rows * size > LARGE else [(0, rows)]
+
+        # Where one side of a stage has a half more than the other, that other side has nothing (None) then.
+        pieces = [
+            (target, give, source, take)
+            for target, source in self._stages
+            for give, take in zip_longest(cut(self.need_sizes[target]), cut(self.give_sizes[source]))
+        ]
+        if not pieces:
+            return own(None)
+        total = empty(self.sizes[self.comm.rank], width, like=like)
+        if self.give is not None:
+            total.zero_()
+        first = self._stages[0][1]  # dense: its rows are the first in `total`, so they come where they stay
+
+        def make(piece: int) -> Tensor:
+            target, rows, _, _ = pieces[piece]
+            return like.new_empty(0, width) if rows is None else part(target, *rows)
+
+        def take_in(source: int, begin: int, end: int, room: Tensor) -> None:
+            if self.give is not None:
+                add_rows_(total, self.give[source][begin:end], room)
+            elif source != first:
+                total[begin:end].add_(room)
+
+        made: Tensor | None = make(0)
+        together = self.at_once(size)  # without overlap as well: sums are then taken in one order
+        posted: list[tuple[Request, int, int, int, Tensor]] = []
+        for piece, (target, _, source, rows) in enumerate(pieces):
+            begin, end = rows or (0, 0)
+            stays, last = self.give is None and source == first, piece + 1 == len(pieces)
+            room = total[begin:end] if stays else empty(end - begin, width, like=like)
+            assert made is not None
+            request = self.comm.iswap([made], target, [room], source, phase=phase)
+            if not self.overlap:
+                request.wait()
+            made = None if last else make(piece + 1)
+            mine = own(None if stays else total) if last else None
+            posted.append((request, source, begin, end, room))
+            del request, room
+            while posted and (last or not together):
+                oldest, peer, start, stop, came = posted.pop(0)
+                oldest.wait()
+                take_in(peer, start, stop, came)
+                del oldest, came  # their memory serves the next piece
+            if stays and mine is not None:
+                total.add_(mine)
+        return total
+
+    def at_once(self, size: int) -> bool:
+        """Whether all of a sparse exchange may be under way together, `size` bytes a row: what comes and goes
+        is little, or no more than two own blocks, which is what staged exchanges hold."""
+        me = self.comm.rank
+        rows = sum(self.need_sizes) + sum(self.give_sizes) - self.need_sizes[me] - self.give_sizes[me]
+        return self.give is not None and rows * size <= max(LARGE, 2 * self.sizes[me] * size)
+
     def within(self, at: Tensor) -> Exchange:
         """The same plan where the own block has some of its rows: row r of it stands at[r] now."""
         out = copy.copy(self)
@@ -164,24 +252,30 @@ def gather_together(
 ) -> Iterator[tuple[int, list[Tensor]]]:
     """`gather` of several tensors in step: (p, [p's rows of each]).
 
-    *post the first two, hand out the own blocks, then: wait, post the next, hand out*
+    *post the first two, or all where memory allows; hand out the own blocks; then: wait, post the next, hand
+    out*
     """
     plan, comm = exchange, exchange.comm
     stages = [(source, target) for target, source in plan._stages] if mirror else plan._stages
-    largest = max((plan.need_sizes[source] for _, source in stages), default=0)
-    buffers = [[empty(largest, x.shape[1], like=x) for x in tensors] for _ in range(min(2, len(stages)))]
+    sizes = [plan.need_sizes[source] for _, source in stages]
+    together = plan.overlap and plan.at_once(sum(x.shape[1] * x.element_size() for x in tensors))
+    ahead = len(stages) if together else min(2, len(stages))
+    room = sum(sizes) if together else max(sizes, default=0)
+    buffers = [[empty(room, x.shape[1], like=x) for x in tensors] for _ in range(1 if together else ahead)]
     under_way: list[Request] = []
 
     def post(stage: int) -> None:
         if stage == len(under_way) < len(stages):
             target, source = stages[stage]
-            room = [buffer[: plan.need_sizes[source]] for buffer in buffers[stage % 2]]
+            begin = sum(sizes[:stage]) if together else 0
+            where = buffers[0 if together else stage % 2]
+            rooms = [buffer[begin : begin + sizes[stage]] for buffer in where]
             packed = tensors if plan.give is None else [pack_rows(x, plan.give[target]) for x in tensors]
-            under_way.append(comm.iswap(packed, target, room, source, phase=phase))
+            under_way.append(comm.iswap(packed, target, rooms, source, phase=phase))
 
     if plan.overlap:
-        post(0)
-        post(1)
+        for stage in range(ahead):
+            post(stage)
     yield comm.rank, list(tensors)
     for stage, (_, source) in enumerate(stages):
         post(stage)

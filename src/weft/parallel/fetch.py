@@ -43,7 +43,9 @@ class Cyclic:
     """
 
     n: int
+    """Vertices."""
     ranks: int
+    """P."""
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         place = torch.div(ids, self.ranks, rounding_mode="floor")

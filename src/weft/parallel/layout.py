@@ -144,6 +144,7 @@ class Partial:
 
     comm: Communicator
     op: str = "sum"
+    """How the ranks' shares become one: sum or max."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,7 +49,7 @@ def _padded(plan: Plan, grad: Tensor | None, width: int) -> Tensor | None:
     if grad is None or plan.feature.comm.size == 1:
         return grad
     first = plan.feature.first(width)
-    return torch.nn.functional.pad(grad, (first, width - first - grad.shape[1]))
+    return torch.nn.functional.pad(grad, (first, width - first - grad.shape[-1]))
 
 
 def _add(total: Tensor | None, more: Tensor | None) -> Tensor | None:
@@ -60,8 +60,19 @@ def _data(a: CSR, name: str) -> Tensor | None:
     return a.data[name] if name else None
 
 
+def _rows_of(plan: Plan, row: Tensor | None, same: bool) -> Tensor | None:
+    """The row operand of all rows that this rank walks over; `same`: of one vector, which nobody sends."""
+    if row is None:
+        return None
+    return row.expand(plan.matrix(0).shape[0], -1).contiguous() if same else plan.whole(row)
+
+
 class ChannelSum(Function):
-    """y_i = Σ_j max(z_ij, 0), or Σ_j σ(z_ij) ∘ (x_j + f_ij U)."""
+    """y_i = Σ_j max(z_ij, 0), or Σ_j σ(z_ij) ∘ (x_j + f_ij U).
+
+    A row operand [w] is the same for every row. Where nobody wants the column's gradient, and it would
+    not have moved, its walk over Aᵀ is left out.
+    """
 
     @staticmethod
     def forward(
@@ -69,10 +80,15 @@ class ChannelSum(Function):
         value_weight: Tensor | None, plan: Plan, kind: str, name: str,
     ) -> Tensor:  # fmt: skip
         width = column.shape[1]
-        cut = [None if t is None else plan.feature.split(t.detach().contiguous()) for t in (row, column, x)]
+        same = row is not None and row.dim() == 1
+        cut = [
+            None if t is None else _columns(plan, t[None], width) if same and t is row
+            else plan.feature.split(t.detach().contiguous())
+            for t in (row, column, x)
+        ]  # fmt: skip
         own = [_columns(plan, w, width) for w in (weight, value_weight)]
-        ctx.plan, ctx.how = plan, (kind, name, width)
-        whole = None if cut[0] is None else plan.whole(cut[0])
+        ctx.plan, ctx.how = plan, (kind, name, width, same)
+        whole = _rows_of(plan, cut[0], same)
         moving = [t for t in cut[1:] if t is not None]
         total: Tensor | None = None
         kept: list[Signs | None] = [None] * len(plan.matrices)
@@ -89,11 +105,12 @@ class ChannelSum(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        plan, (kind, name, width) = ctx.plan, ctx.how
+        plan, (kind, name, width, same) = ctx.plan, ctx.how
         row, column, x, weight, value_weight, *bits = ctx.saved_tensors
         signs = [None if at is None else Signs(b, *at) for b, at in zip(bits, ctx.signs, strict=True)]
         g = plan.whole(plan.feature.split(grads[0].contiguous()))
-        whole = None if row is None else plan.whole(row)
+        whole = _rows_of(plan, row, same)
+        wanted = ctx.needs_input_grad[1] or kind == "gate" or plan.row.comm.size > 1
         moving = [t for t in (column, x) if t is not None]
         blocks, me = gather_together(plan.row, moving, mirror=True), plan.row.comm.rank
         own = next(blocks)[1]
@@ -107,15 +124,18 @@ class ChannelSum(Function):
             a = plan.matrix(j)
             ch = Channels(block[0], whole, _data(a, name), weight)
             values = block[1] if x is not None else None
-            found = channel_sum_backward(a, ch, kind, g, values, value_weight, signs[j])
+            found = channel_sum_backward(a, ch, kind, g, values, value_weight, signs[j], wanted)
             dweight, dvalue = _add(dweight, found.weight), _add(dvalue, found.value_weight)
             drow = _add(drow, found.row)
-            return (found.column,) if found.x is None else (found.column, found.x)
+            return tuple(t for t in (found.column, found.x) if t is not None)
 
-        sides = plan.row.merge(partial, add_up)
+        sides = plan.row.merge(partial, add_up) if wanted else partial(me)
         next(blocks, None)  # the last sends are waited for
-        dcolumn, *dx = (plan.feature.join(t, width) for t in sides)
-        if drow is not None:
+        joined = [plan.feature.join(t, width) for t in sides]
+        dcolumn, dx = (joined[0], joined[1:]) if wanted else (None, [])
+        if drow is not None and same:
+            drow = _padded(plan, drow.sum(0), width)
+        elif drow is not None:
             drow = plan.feature.join(plan.inner.reduce(plan.piece_of(drow)), width)
         learned = (_padded(plan, t, width) for t in (dweight, dvalue))
         return drow, dcolumn, dx[0] if dx else None, *learned, None, None, None

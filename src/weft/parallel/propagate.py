@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -152,6 +152,8 @@ class Plan:
     """The vertices that the rows of T stand for, [R]."""
     mean: bool = False
     """Whether a row's sum is divided by its number of entries; of a single A."""
+    halves: dict[tuple[int, int, int], CSR] = field(default_factory=dict)
+    """Halves of A_jᵀ by (j, first row, end), where its products are made in two."""
 
     @property
     def pieces(self) -> list[int]:
@@ -236,12 +238,26 @@ class Plan:
         if self.mean:
             g = g / self.matrix(0).counts.clamp(min=1)[:, None].to(g)
 
-        def partial(j: int) -> Tensor:
-            t = self.matrix(j).T
+        def part(j: int, begin: int, end: int) -> Tensor:
+            t = self.turned(j, begin, end)
             return multiply(t, g, t.values)
 
-        dx = self.row.reduce(partial)
+        def own(out: Tensor | None) -> Tensor:
+            t = self.matrix(self.row.comm.rank).T
+            return multiply(t, g, t.values, out=out, accumulate=out is not None)
+
+        dx = self.row.sum_up(part, own, g, halve=not any(isinstance(a, Sliced) for a in self.matrices))
         return self.feature.join(dx, dy.shape[1])
+
+    def turned(self, j: int, begin: int, end: int) -> CSR:
+        """Rows begin … end − 1 of A_jᵀ; a half is cut once, and kept: its entries are those of A_jᵀ."""
+        t = self.matrix(j).T
+        if (begin, end) == (0, t.shape[0]):
+            return t
+        key = j, begin, end
+        if key not in self.halves:
+            self.halves[key] = some_rows(t, begin, end)
+        return self.halves[key]
 
     def piece_of(self, total: Tensor) -> Any:
         """T's rows for rank p of the inner line; the own ones as memory that may be written and returned."""
@@ -356,6 +372,23 @@ def _fill_rows(y: Tensor, rows: Tensor, value: float) -> Tensor:
 
 def cloned(x: Tensor) -> Tensor:
     return empty(*x.shape, like=x).copy_(x)
+
+
+def some_rows(a: CSR, begin: int, end: int) -> CSR:
+    """Rows begin … end − 1 of a matrix, which share its entries' memory.
+
+    >>> a = CSR(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2]), None, (2, 3))
+    >>> some_rows(a, 1, 2).dense()
+    tensor([[1., 0., 1.]])
+    """
+    shape = end - begin, a.shape[1]
+    if a.indptr.is_meta:
+        return CSR.blank(
+            shape, a.arcs * shape[0] // max(1, a.shape[0]), None if a.values is None else a.values.dtype
+        )
+    first, last = int(a.indptr[begin]), int(a.indptr[end])
+    values = None if a.values is None else a.values[first:last]
+    return CSR(a.indptr[begin : end + 1] - first, a.indices[first:last], values, shape)
 
 
 def blank(a: CSR) -> CSR:

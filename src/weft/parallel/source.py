@@ -200,7 +200,9 @@ def with_loops(
         row, vertex = arcs.row[part], arcs.vertex[part]
         own = vertices[row]
         has[row[vertex == own]] = True
-        lower += torch.bincount(row[vertex < own], minlength=n_rows)
+        # Of the rows that the part has alone: of all rows, parts times rows would be walked.
+        first, last = int(row[0]), int(row[-1]) + 1
+        lower[first:last] += torch.bincount(row[vertex < own] - first, minlength=last - first)
     lacking = ~has
     new = lacking.cumsum(0) - lacking.long()  # loops that the rows before get
     total = arcs.row.numel() + int(lacking.sum())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..comm import Communicator, Dry, Ledger
 from .propagate import Wrap
+from .sizes import Sizes
 
 
 @dataclass
@@ -57,6 +58,6 @@ def counted(comm: Communicator, prepare: Callable[[Wrap], Callable[[], object]])
     """
     whole = Dry(comm)
     work = prepare(lambda line: Dry(line, whole.state))
-    with Ledger(whole) as books:
+    with Ledger(whole) as books, Sizes():
         work()
     return Volume.of(books)

@@ -16,6 +16,7 @@ from ..graph import Graph, Store
 from ..kernels.sampling import ALL
 from . import simple
 from .arcs import row_weights
+from .best import best
 from .hypergraph import Hypergraph, choose_preset, load_library
 from .metis import metis
 from .stochastic import Sampler, stochastic_hypergraph, uniform_batches
@@ -49,6 +50,9 @@ METHODS = {
     "stochastic": Method(
         "few rows to move for a random mini-batch: the merged hypergraph of sampled batches",
         _LIBRARY | _SAMPLES,
+    ),
+    "best": Method(
+        "for the rank that sends most: METIS and Mt-KaHyPar, both refined, and the better one kept", _LIBRARY
     ),
     "stream": Method(
         "few arcs between the parts, in passes over the rows: for graphs that no memory holds",
@@ -104,7 +108,7 @@ def readers(option: str) -> list[str]:
     """The methods that read one of `PartitionOptions`.
 
     >>> readers("epsilon")
-    ['metis', 'hypergraph', 'stochastic', 'stream', 'auto']
+    ['metis', 'hypergraph', 'stochastic', 'best', 'stream', 'auto']
     """
     return [name for name, method in METHODS.items() if option in method.reads]
 
@@ -200,10 +204,22 @@ def partition_graph(
         _tell_balance("stream", *by_passes.balance, options)
         return torch.from_numpy(by_passes.part.astype(np.int64))
     assert isinstance(graph, Graph)
+    if method == "best":
+        return torch.from_numpy(_best(graph, parts, options, both))
     made, weights = _cut(graph, parts, method, options, both)
     loads = np.bincount(made, weights=weights, minlength=parts)
     _tell_balance(method, loads, int(weights.max()), options)
     return torch.from_numpy(made)
+
+
+def _best(graph: Graph, parts: int, options: PartitionOptions, both: bool) -> np.ndarray:
+    def cut(method: str) -> np.ndarray:
+        return _cut(graph, parts, method, options, both)[0]
+
+    made = best(graph, parts, cut, options.epsilon, options.seed, options.tell)
+    weights = row_weights(graph)
+    _tell_balance("best", np.bincount(made, weights=weights, minlength=parts), int(weights.max()), options)
+    return made
 
 
 def _tell_balance(method: str, loads: np.ndarray, heaviest: int, options: PartitionOptions) -> None:

@@ -17,10 +17,11 @@ from ..graph.guard import machine_bytes
 from ..parallel import choose as grid_of
 from ..train.config import RunConfig, load_toml
 from ..train.run import is_run
+from ..units import spell_bytes, spell_seconds
 from .cost import Machine
 from .cuts import Shape
 from .default import default_profile
-from .plan import Candidate, Plan, plan, spell_bytes, spell_seconds
+from .plan import Candidate, Plan, plan
 from .profile import Profile, own_profile
 
 OFF = 1.25

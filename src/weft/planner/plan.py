@@ -20,6 +20,7 @@ from ..partition.methods import pick
 from ..train.config import RunConfig
 from ..train.encoders import blank_model
 from ..train.facts import take_facts
+from ..units import spell_bytes, spell_seconds
 from .batches import feeds, foretell_feed
 from .cost import Machine
 from .cuts import Cut, Shape, cut
@@ -133,24 +134,6 @@ class Plan:
         if 1.05 * best.words < plain.words:
             reason += f", which receives {plain.words / max(1, best.words):.1f} times the words"
         return f"{line}; {reason}"
-
-
-def spell_seconds(seconds: float) -> str:
-    """
-    >>> spell_seconds(0.0123), spell_seconds(3.21), spell_seconds(7200)
-    ('12.3 ms', '3.21 s', '2.0 h')
-    """
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds / 3600:.1f} h"
-
-
-def spell_bytes(count: float) -> str:
-    """
-    >>> spell_bytes(38e9), spell_bytes(5e6)
-    ('38.0 GB', '5 MB')
-    """
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def candidates(ranks: int, partitions: Sequence[str], overlap: bool = True) -> Iterator[Candidate]:

@@ -235,6 +235,8 @@ def write_profile(profile: Profile, path: Path) -> Path:
 def read_profile(path: Path) -> Profile:
     """A profile from a file; each damage is one line that names the field."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise UserError(f"{path} is no plain file. Make a profile: weft calibrate.")
         if path.is_file() and path.stat().st_size > _MOST_BYTES:
             raise UserError(f"{path} is too large for a profile. Make one: weft calibrate.")
         text = path.read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,14 +23,15 @@ from torch import Tensor, nn
 from ..comm import Communicator, connect
 from ..errors import UserError
 from ..minibatch import parse_bytes
-from ..parallel import Rows, collect_by_number
+from ..parallel import Operator, Rows, collect_by_number
+from ..train.config import ParallelConfig
 from .call import Refused
 from .fast import install
 from .layerwise import layerwise
 from .matrix import Matrix
 from .mode import Alone, Sharing
-from .rowwise import by_row
-from .share import Cut, share, whole
+from .rowwise import by_row, of_weft
+from .share import by_default, share, shared_of, whole
 from .space import Root, set_tag, tag_of
 
 
@@ -47,13 +48,13 @@ class Job:
 
     def share(
         self, data: Any, partition: str = "block", epsilon: float = 0.03, order: str = "none",
-        strategy: str = "halo", grid: str = "",
+        strategy: str = "halo", grid: str = "", replication: int = 0, exchange: str = "",
     ) -> Any:  # fmt: skip
         """This rank's share of a graph, as a PyG `Data`: its vertices' rows, and the arcs that end there.
 
             data       a PyG `Data`, the same on every rank; or a weft `Graph`; or the path of a store
             partition  block, random, metis, hypergraph, stream or a file of parts, as in `weft partition`
-            strategy   halo, 1d, 2d, feature, …, with its `grid`, as in `weft train`
+            strategy   halo, 1d, 2d, feature, … as in `weft train`, and so `grid`, `replication`, `exchange`
 
         On every grid a rank has the complete rows of its own vertices, n/P of them: ranks of a feature line
         share the output rows. Layers that go through weft's kernels compute A's products on the grid, as
@@ -65,8 +66,34 @@ class Job:
         graph, in its own order, and its tensors are torch's.
         """
         with torch._C.DisableTorchFunction():
-            cut = Cut(partition, epsilon, order=order, strategy=strategy, grid=grid)
+            cut = ParallelConfig(
+                partition=partition, epsilon=epsilon, order=order, strategy=strategy, grid=grid,
+                replication=replication, exchange=exchange,
+            )  # fmt: skip
             return share(data, self.comm, cut, self._seed) if self.size > 1 else whole(data, self.comm, cut)
+
+    def operator(
+        self, data: Any, how: str = "gcn", arc_data: Collection[str] = (), dtype: torch.dtype | None = None
+    ) -> Operator:
+        """A of a shared weft graph or store, on its grid, for weft's own layers: `model(A, data.x)`.
+
+            how        its normalisation: gcn, mean, none, loops; `model.adjacency` names a model's
+            arc_data   names of what arcs carry and layers read
+            dtype      of its numbers; by default that of data.x, else torch's default
+
+        It is the operator that `Trainer` trains on: the same words move, whatever the grid.
+
+        >>> import weft
+        >>> with ranks() as job:
+        ...     data = job.share(weft.load("karate"))
+        ...     job.operator(data, "mean").rows.numel()
+        34
+        """
+        x = getattr(data, "x", None)
+        kind = torch.get_default_dtype() if x is None or not x.is_floating_point() else x.dtype
+        with torch._C.DisableTorchFunction():
+            device = data.edge_index.device if hasattr(data, "edge_index") else "cpu"
+            return shared_of(data).operator(how, dtype or kind, device, arc_data)
 
     def wrap(self, model: nn.Module, fast: bool = True) -> nn.Module:
         """The model itself, with rank 0's weights on every rank; `backward` sums their gradients.
@@ -88,8 +115,10 @@ class Job:
             p.__dict__["_weft_same"] = True
         if "torch_geometric" in sys.modules:
             by_row(model)
+        inside = of_weft(model)
         for path, module in model.named_modules():
-            self._follow(module, path, sharing)
+            if module not in inside:
+                self._follow(module, path, sharing)
 
     def _same_weights(self, model: nn.Module) -> None:
         for name, p in model.named_parameters():
@@ -171,7 +200,7 @@ class Job:
         if self.size > 1:
             return layerwise(layers, data, limit)
         with torch._C.DisableTorchFunction():
-            return set_tag(layerwise(layers, share(data, self.comm, Cut(), self._seed), limit), None)
+            return set_tag(layerwise(layers, share(data, self.comm, by_default(), self._seed), limit), None)
 
     def mean(self, losses: Tensor) -> Tensor:
         """The mean over the rows of all ranks, the same on every rank; `losses.mean()` says the same."""

@@ -1,7 +1,7 @@
-"""Modules that do every row by itself, whatever they do inside: each rank does its own rows, as they are.
+"""Modules that take and give plain rows, whatever they do inside: each rank does its own, as they are.
 
 HeteroLinear sorts rows by their type, multiplies those of a type together, and puts them back: y[k] follows
-from x[k], type[k] and the weights alone.
+from x[k], type[k] and the weights alone. weft's own layers are told by A what other ranks have.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..nn import Layer, Model
 from .call import Refused
 from .space import Tag, agree, set_tag, tag_of
 
@@ -23,6 +24,46 @@ def by_row(model: nn.Module) -> None:
     for path, module in model.named_modules():
         if type(module) is HeteroLinear and "forward" not in module.__dict__:
             module.forward = functools.partial(_typed, module, path)
+
+
+def of_weft(model: nn.Module) -> set[nn.Module]:
+    """Let weft's own models and layers take rows of a shared graph; the modules inside of these.
+
+    `layer(A, h)` gives a row for each of h: A knows the ranks, and the layer need not.
+    """
+    inside: set[nn.Module] = set()
+    for path, module in model.named_modules():
+        if isinstance(module, (Model, Layer)) and module not in inside:
+            inside |= set(module.modules()) - {module}
+            if "forward" not in module.__dict__:
+                module.__dict__["forward"] = functools.partial(_on_rows, module, path)
+    return inside
+
+
+def _on_rows(module: nn.Module, path: str, A: Any, h: Tensor, *more: Any) -> Tensor:
+    """weft's layer or model on rows that are tagged: the result is tagged alike."""
+    tag, plain = tag_of(h), type(module).forward
+    if tag is None:
+        out: Tensor = plain(module, A, h, *more)
+        return out
+    with torch._C.DisableTorchFunction():
+        if tag.dim or not torch.equal(tag.space.ids, A.rows.to("cpu")):
+            name = f"{type(module).__name__} ({path})" if path else type(module).__name__
+            raise Refused(f"{name}: its rows are not the vertices of A. Make A with job.operator(data).")
+        rows = _bare(h)
+        if A.holds(h):  # what never changes stays known under its other name
+            A.hold(rows)
+    return set_tag(plain(module, A, rows, *more), Tag(tag.space, 0))
+
+
+def _bare(h: Tensor) -> Tensor:
+    """The same rows without their tag: to torch a plain tensor; one for all calls where nothing learns it."""
+    if h.requires_grad:
+        return h.view_as(h)
+    found: Tensor | None = h.__dict__.get("_weft_bare")
+    if found is None or found.data_ptr() != h.data_ptr() or found.shape != h.shape:
+        found = h.__dict__["_weft_bare"] = h.view_as(h)
+    return found
 
 
 def _typed(module: Any, path: str, x: Tensor, type_vec: Tensor) -> Tensor:

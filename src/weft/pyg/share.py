@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +12,34 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store, open_store
-from ..parallel import STRATEGIES, ByBlocks, Fetch, Grid, Rows, choose
-from ..parallel.assign import assign, check_partition
+from ..parallel import STRATEGIES, Fetch, Shared
+from ..parallel.assign import check_partition
 from ..parallel.grid import parse
-from ..parallel.source import read_arcs, read_vertices
+from ..parallel.source import read_arcs
 from ..partition import ORDERS
+from ..train.config import ParallelConfig
 from .matrix import Matrix, arcs_of, cut_rows
 from .space import Count, Halo, Names, Root, Tag, here, set_tag, tag_of
 
 
-@dataclass
-class Cut:
-    """How vertices are shared out (`weft partition`); `order` is that within a rank.
-
-    strategy, grid   as in `weft train`: the grid of ranks, and how the rows of recognised layers move on it
-    """
-
-    partition: str = "block"
-    epsilon: float = 0.03
-    preset: str = "default"
-    order: str = "none"
-    strategy: str = "halo"
-    grid: str = ""
-
-    def among(self, comm: Communicator) -> tuple[Grid, bool]:
-        """(the grid of these ranks, whether only rows that are read travel)."""
-        grid, exchange = choose(self.strategy, comm.size, self.grid)
-        return grid, exchange == "sparse"
+def by_default() -> ParallelConfig:
+    """How vertices are shared out where a script does not say: in order, and only rows that are read move."""
+    return ParallelConfig(partition="block", strategy="halo")
 
 
-class Shares:
-    """Who has which vertices of one graph.
+class Shares(Shared):
+    """The same with tags: tensors of a shared graph know what their rows are.
 
-    blocks  the vertices of each rank        space   this rank's
+    own    this rank's vertices        space   those, as what rows are of
     """
 
     def __init__(
-        self, comm: Communicator, source: Graph | Store, cut: Cut, seed: int, name: str = "vertices"
-    ):
-        grid, sparse = cut.among(comm)
-        self.comm, self.blocks = comm, assign(source, grid, cut, seed, comm)
-        self.owners = ByBlocks(self.blocks)
-        self.own = self.owners.own(comm.rank)
-        self.space = Root(comm, self.own, self.blocks.count, name, self.blocks, sparse)
+        self, comm: Communicator, source: Graph | Store, cut: ParallelConfig, seed: int,
+        name: str = "vertices",
+    ):  # fmt: skip
+        super().__init__(source, comm, cut, seed)
+        self.own = self.layout.ids
+        self.space = Root(comm, self.own, self.blocks.count, name, self.blocks, self.sparse)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
         """This rank's rows of what all vertices have."""
@@ -91,7 +75,23 @@ class Shares:
         return set_tag(torch.stack([row, self.blocks.places(target) - first]), Tag(arcs, 1, names))
 
 
-def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
+_SHARED = "_weft_shared"
+"""The attribute of an edge_index that says of which graph's share it is."""
+
+
+def shared_of(data: Any) -> Shared:
+    """Who has what of the graph that `share` made this of."""
+    found = getattr(data, "edge_index", data)
+    found = found.__dict__.get(_SHARED) if isinstance(found, Tensor) else None
+    if not isinstance(found, Shared):
+        raise UserError(
+            "A is made of a weft graph or a store, and this is not what job.share made of one. "
+            "Share weft.load(data) in place of data."
+        )
+    return found
+
+
+def share(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
     """This rank's share of a PyG `Data`, a weft `Graph` or a store, as a PyG `Data`. Every rank calls it."""
     if isinstance(data, (str, Path)):
         data = open_store(data)
@@ -107,7 +107,7 @@ def share(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     return _of_data(data, comm, cut, seed)
 
 
-def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
+def whole(data: Any, comm: Communicator, cut: ParallelConfig) -> Any:
     """What one rank has: all of it, in its own order, as tensors of torch's."""
     if cut.strategy not in STRATEGIES:
         raise unknown("strategy", cut.strategy, STRATEGIES)
@@ -116,7 +116,7 @@ def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
     check_partition(cut.partition)
     if cut.order not in ORDERS:
         raise unknown("order", cut.order, ORDERS)
-    out = share(data, comm, Cut(), 0)
+    out = share(data, comm, by_default(), 0)
     for store in out.stores:
         for key, value in list(store.items()):
             if isinstance(value, Tensor):
@@ -126,7 +126,7 @@ def whole(data: Any, comm: Communicator, cut: Cut) -> Any:
     return out
 
 
-def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
+def _of_data(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
     kinds = {key: _kind(data, key) for key in data.keys()}  # noqa: SIM118  not a dict
     matrices = {key: arcs_of(data[key].cpu(), key) for key, kind in kinds.items() if kind == "matrix"}
     edges, n = _check(data, matrices, comm).cpu(), int(data.num_nodes)
@@ -154,7 +154,7 @@ def _of_data(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
     return out
 
 
-def _of_hetero(data: Any, comm: Communicator, cut: Cut, seed: int) -> Any:
+def _of_hetero(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
     """A `HeteroData`: the vertices of each type are cut by themselves, the arcs lie with their targets."""
     if cut.partition not in ("block", "random") or cut.order != "none":
         raise UserError(
@@ -251,7 +251,7 @@ def _check_edges(edges: Tensor, counts: tuple[int, int], name: str, comm: Commun
         )
 
 
-def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) -> Any:
+def _of_graph(source: Graph | Store, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
     """Rows and arcs are read as they are needed: no rank holds the whole."""
     from torch_geometric.data import Data
 
@@ -260,17 +260,18 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: Cut, seed: int) ->
     target = shares.own[arcs.row]
     # Arcs are numbered as they stand in the whole: by target, then by source.
     degrees = torch.bincount(arcs.row, minlength=shares.own.numel())
-    everybody = Rows(comm, shares.blocks).collect(degrees)
+    everybody = shares.collect(degrees)
     first = (everybody.cumsum(0) - everybody)[shares.own] - (degrees.cumsum(0) - degrees)
     numbers = first[arcs.row] + torch.arange(arcs.row.numel(), device="cpu")
     index = shares.edge_index(arcs.vertex, target, numbers, int(everybody.sum()))
+    index.__dict__[_SHARED] = shares
     out = Data(edge_index=index, num_nodes=Count(shares.space))
     if arcs.value is not None:
         out.edge_weight = set_tag(arcs.value, Tag(index.__dict__["_weft_tag"].space, 0))
     for key, name in (("features", "x"), ("labels", "y")):
-        if (found := read_vertices(source, shares.own, key)) is not None:
+        if (found := shares.read(key)) is not None:
             out[name] = shares.tag_rows(found)
     for key in ("train_mask", "val_mask", "test_mask"):
-        if (found := read_vertices(source, shares.own, key)) is not None:
+        if (found := shares.read(key)) is not None:
             out[key] = shares.tag_rows(found)
     return out

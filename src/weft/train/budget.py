@@ -18,8 +18,8 @@ import torch
 from ..errors import UserError
 from ..memory import pool
 from ..minibatch import parse_bytes
-from ..minibatch.cache import say_bytes
 from ..parallel import Rows
+from ..units import spell_bytes
 from .config import RunConfig
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Budget:
         arcs = int(trainer.comm.all_reduce(told, "max", phase="plan"))
         if arcs >= asked:
             raise UserError(
-                f"a memory budget of {say_bytes(asked)} is too small: the arcs of a rank take "
-                f"{say_bytes(arcs)}. Use --memory-budget {2 * arcs}, or more ranks."
+                f"a memory budget of {spell_bytes(asked)} is too small: the arcs of a rank take "
+                f"{spell_bytes(arcs)}. Use --memory-budget {2 * arcs}, or more ranks."
             )
         widths = trainer.model.widths
         own = layout.ids.numel() * size
@@ -102,7 +102,7 @@ class Budget:
 
     def note(self) -> str:
         """For people."""
-        left = say_bytes(self.asked - self.arcs)
+        left = spell_bytes(self.asked - self.arcs)
         if not self.short:
-            return f"budget    {say_bytes(self.asked)} a rank: all fits, nothing lies in files"
+            return f"budget    {spell_bytes(self.asked)} a rank: all fits, nothing lies in files"
         return f"budget    {left} a rank beside its arcs; what does not fit lies in files of TMPDIR"

@@ -15,10 +15,12 @@ from ..kernels.draw import shuffled
 from ..nn import Model, Noise, build
 from ..parallel import ByBlocks, Rows
 from .config import RunConfig
-from .metrics import hits, loss_sum, score
+from .metrics import confusion, hits, loss_sum, score
 from .task import Step, Task
 
 SPLITS = ("train", "val", "test")
+MOST_CLASSES = 256
+"""Of more classes no table of every class by every class is kept."""
 _ORDER = 999
 """The stream of the order of seeds; hops are numbered from 1000."""
 
@@ -154,6 +156,25 @@ class Classes(Task):
         out["val_loss"] = float(val_loss) / self.counts["val"] if self.counts["val"] else float("nan")
         return out
 
+    def details(self, encode: Callable[[], Tensor], model: Model) -> dict[str, Any]:
+        """What the test vertices (or whichever there are) were taken for.
+
+        confusion [c, c]: vertices of class i that were taken for class j; of many classes its sums alone:
+        `true`, `guessed` and `right` [c] each, which vertices of several labels have too.
+        """
+        split = next((s for s in ("test", "val", "train") if self.counts[s]), "train")
+        logits = encode()[self.rows[split]]
+        labels = self.labels[split].to(logits.device)
+        found: dict[str, Any] = {"kind": "classes", "split": split, "multilabel": self.multilabel}
+        if self.multilabel or self.num_classes > MOST_CLASSES:
+            guess = logits > 0 if self.multilabel else _one_hot(logits.argmax(1), self.num_classes)
+            truth = labels if self.multilabel else _one_hot(labels, self.num_classes)
+            sums = torch.stack([truth.sum(0), guess.sum(0), (truth & guess).sum(0)])
+            rows = self.comm.all_reduce(sums, phase="metrics").tolist()
+            return found | dict(zip(("true", "guessed", "right"), rows, strict=True))
+        counts = confusion(logits, labels, self.num_classes)
+        return found | {"confusion": self.comm.all_reduce(counts, phase="metrics").tolist()}
+
     def predictions(self, rows: Tensor, source: Graph | Store, layout: Rows) -> dict[str, Tensor]:
         """`classes.npy`: [n] int64, or [n, c] bool where vertices have several labels."""
         labels = layout.read(source, "labels")
@@ -191,6 +212,10 @@ class Classes(Task):
 
     def facts(self) -> dict[str, Any]:
         return {"batch_size": self.batch_size, "batches": self.steps} if self.batch_size else {}
+
+
+def _one_hot(classes: Tensor, count: int) -> Tensor:
+    return torch.nn.functional.one_hot(classes, count).bool()
 
 
 def _cross_entropy(labels: Tensor, count: int) -> Callable[..., tuple[Tensor, Callable[[], None]]]:

@@ -41,6 +41,8 @@ class Section:
 
 @dataclass
 class DataConfig(Section):
+    """Which graph, and how it is read: `config.data`, [data] in TOML."""
+
     graph: str = "sbm"
     """The graph: a generator (sbm:nodes=20000,classes=8), a data set (cora), a file or a .weft store."""
     data: str = ""
@@ -57,6 +59,8 @@ class DataConfig(Section):
 
 @dataclass
 class TrainConfig(Section):
+    """How it is trained, and what is kept: `config.train`, [train] in TOML."""
+
     task: str = "node"
     """What is learned: node (classes of vertices) or link (which pairs are links)."""
     epochs: int = 200
@@ -93,6 +97,12 @@ class TrainConfig(Section):
     """Where tensors lie: cpu, or cuda (written for it and tested on the CPU; never run on a GPU yet)."""
     trace: str = ""
     """Write a Chrome/Perfetto trace of one steady epoch of all ranks into this file (.json)."""
+    log_every: str = "10s"
+    """Where no terminal shows a bar: a line every so many epochs (10) or seconds (30s), or never."""
+    log: str = ""
+    """Send every epoch to tensorboard, wandb or both (tensorboard,wandb), where they are installed."""
+    rank_logs: bool = False
+    """A log of each rank in the run folder, a line an epoch: logs/rank-0.log and so on."""
     out: str = ""
     """Run folder; by default runs/<graph>-<model>-<number>. One of this very run that did not end goes on."""
     checkpoint_every: str = "10min"
@@ -108,6 +118,8 @@ class TrainConfig(Section):
 
 @dataclass
 class LinkConfig(Section):
+    """What `--task link` reads: `config.link`, [link] in TOML."""
+
     decoder: str = "mlp"
     """From the ends' embeddings to a pair's score: dot, or mlp (layers over their elementwise product)."""
     decoder_layers: int = 2
@@ -189,7 +201,15 @@ class BatchConfig(Section):
 
 @dataclass
 class RunConfig(Section):
-    """The whole run, a section per field."""
+    """The whole run, a section per field.
+
+        data      which graph          model  which model, and its options
+        train     how long, how fast   link   what `--task link` reads
+        parallel  ranks and their grid batch  sampled batches, memory
+
+    >>> config = RunConfig()
+    >>> config.model.hidden = 32
+    """
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

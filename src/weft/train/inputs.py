@@ -19,9 +19,10 @@ from ..parallel.source import read_vertices
 
 def read_features(
     source: Graph | Store, layout: Rows, how: str, dtype: torch.dtype, aside: bool = False
-) -> Tensor:
-    """This rank's features, normalised as `how` says (`--feature-norm`); every rank calls it. [n_own, f]
+) -> tuple[Tensor, str]:
+    """This rank's features [n_own, f], normalised as `how` says (`--feature-norm`), and what that came to.
 
+    `row` or `none`: what `auto` chose is part of what was learned. Every rank calls it.
     `aside`: they lie in a file, where there is a memory budget.
     """
     count, width = layout.ids.numel(), source.num_features
@@ -37,10 +38,10 @@ def read_features(
 
     # As they are, and what `auto` asks is seen on the way: one pass, unless they are to be scaled.
     seen = fill(lambda raw: raw)
-    scaled = settled_norm(seen, how, layout.comm) == "row"
-    for _ in fill(rows_to_one) if scaled else seen:
+    settled = settled_norm(seen, how, layout.comm)
+    for _ in fill(rows_to_one) if settled == "row" else seen:
         pass
-    return x
+    return x, settled
 
 
 def prepare_features(x: Tensor, how: str, comm: Communicator | None = None) -> Tensor:

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
 from ..graph.graph import PAIRS
-from ..graph.guard import check_fits
 from ..kernels import Stream
 from ..nn import Decoder, Model, Noise, build, build_decoder, model_widths
 from ..nn.decoders import DECODERS
 from ..parallel import ByBlocks, Fetch, Rows
 from ..parallel.blocks import even_sizes, starts
 from .config import RunConfig
+from .need import Need
 from .pairs import NEGATIVES, TrainingPairs
-from .ranking import check_hits, rank
+from .ranking import check_hits, rank, spread
 from .scoring import among, pair_gradients, pair_loss, pair_scores
 from .task import Step, Task
 
@@ -93,6 +93,14 @@ class Links(Task):
             out |= {f"{split}_{name}": getattr(ranking, name) for name in METRICS}
         out["val_loss"] = self._val_loss(scores["val_pairs"], scores["val_negatives"])
         return out
+
+    @torch.no_grad()
+    def details(self, encode: Callable[[], Tensor], model: Model) -> dict[str, Any]:
+        """How the test pairs (or those to validate) rank: Hits@K for several K, the curve, the scores."""
+        split = "test" if self.counts["test"] else "val"
+        lists = [self.judged[f"{split}_{kind}"] for kind in ("pairs", "negatives")]
+        true, false = self.score(torch.cat(lists), encode, model).split([len(x) for x in lists])
+        return {"kind": "links", "split": split} | spread(true, false, self.comm)
 
     def _val_loss(self, true: Tensor, false: Tensor) -> float:
         share = torch.zeros(1, dtype=torch.float64, device=true.device)
@@ -200,22 +208,22 @@ def check_linkable(graph: Graph, config: RunConfig) -> None:
                     "weft then holds some out."
                 )
         check_hits(config.link.hits, num_pairs(graph, f"{split}_negatives"))
-    _check_memory(graph, config)
 
 
-def _check_memory(graph: Graph, config: RunConfig) -> None:
-    """A lower bound of what training holds: embeddings, an activation a layer, weights and gradients."""
+def need_of_links(graph: Graph | Store, config: RunConfig) -> Need:
+    """Embeddings and their gradients, an activation a layer, weights and gradients."""
     model, link = config.model, config.link
     width = embedding_width(graph, config)
     widths = model_widths(model, graph.num_features + width, model.hidden)
     decoder = (link.decoder_layers - 1) * model.hidden**2 if link.decoder == "mlp" else 0
     weights = sum(a * b for a, b in pairwise(widths)) + decoder
     rows = graph.num_nodes * (sum(widths[1:]) + 2 * width)
-    check_fits(
-        (4 if config.train.dtype == "float32" else 8) * (rows + 2 * weights),
+    bytes_each = 4 if config.train.dtype == "float32" else 8
+    what = (
         f"a model of {len(widths) - 1} layers with hidden={model.hidden} and {width} learned features on "
-        f"{graph.num_nodes} vertices",
+        f"{graph.num_nodes} vertices"
     )
+    return Need(bytes_each * rows, bytes_each * 2 * weights, what)
 
 
 def check_link_options(config: RunConfig) -> None:

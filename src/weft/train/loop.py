@@ -14,13 +14,16 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..comm import Ledger
+from ..comm.clock import align
 from ..graph.store import checksum
 from ..signals import Asked, listening
 from .checkpoint import Checkpoint
 from .encoders import Passed
 from .gradients import Told
+from .measured import MOST_EVENTS, gather
 from .numbers import BadNumbers, line
-from .result import Result
+from .result import Result, rss_bytes
 from .run import RunFolder
 from .saving import Saver
 from .state import Progress, State, savable
@@ -100,8 +103,8 @@ class Loop:
         reported = p.epoch == self._reported
         if reported and self.comm.size > 1:
             result.foretold = trainer.predict(p.epoch)
-        watch = StepWatch(self.comm, bool(self.options.trace)) if reported else nullcontext()
-        with watch:
+        watch: StepWatch | None = self._watch() if reported else None
+        with watch or nullcontext(), Ledger(self.comm) if self.comm.size > 1 else nullcontext() as moved:
             started = time.perf_counter()
             self._steps()
             loss = math.nan if self._left else trainer.close_epoch(p.share)
@@ -110,9 +113,23 @@ class Loop:
             raise BadNumbers(self._broken)
         if self._left:
             return
-        if isinstance(watch, StepWatch):
+        if watch is not None:
             result.moved, result.watch = watch.received(), watch
-        self._close(loss)
+            if self.saver is not None:
+                self._measure(p.epoch)
+        self._close(loss, 0 if moved is None else moved.words())
+
+    def _watch(self) -> StepWatch:
+        """For the epoch that is reported; every rank calls it."""
+        kept = bool(self.options.trace) or self.saver is not None
+        watch = StepWatch(self.comm, kept, None if self.options.trace else MOST_EVENTS)
+        watch.offsets = align(self.comm) if kept else watch.offsets
+        return watch
+
+    def _measure(self, epoch: int) -> None:
+        self.result.measured = gather(self.trainer, self.result, epoch)
+        if self.folder is not None:
+            self.folder.measured(self.result.measured)
 
     def _steps(self) -> None:
         """The updates of the epoch that are left, or those up to a stop."""
@@ -172,12 +189,12 @@ class Loop:
             what = f"{self._skipped} updates in turn were skipped: {what}"
         self._broken, self._left = line(self.trainer, what, p.epoch, p.step), True
 
-    def _close(self, loss: float) -> None:
+    def _close(self, loss: float, words: int) -> None:
         """The epoch's updates are done: evaluate, record, decide."""
         trainer, options, p = self.trainer, self.options, self.progress
         p.loss.append(loss)
         p.seconds.append(p.elapsed)
-        record = {"epoch": p.epoch, "loss": loss, "seconds": p.elapsed}
+        record: dict[str, Any] = {"epoch": p.epoch, "loss": loss, "seconds": p.elapsed}
         watched = None
         if p.epoch % options.evaluate_every == 0 or p.epoch == options.epochs:
             metrics = trainer.evaluate(p.epoch)
@@ -191,6 +208,9 @@ class Loop:
                     p.best_weights = trainer.weights()
                 if self.saver is not None:
                     self.saver.improve()
+        record |= {
+            "words": words, "rss_bytes": rss_bytes(), "lr": trainer.schedule.lr, "at": round(time.time(), 3),
+        }  # fmt: skip
         if p.skipped:
             record["skipped"] = p.skipped
         if self.folder is not None:
@@ -224,7 +244,11 @@ class Loop:
         if self._broken:
             self._fail()
         try:
-            result.scores = trainer.task.scores(trainer.evaluate(result.best_epoch))
+            if self.saver is None:
+                metrics = trainer.evaluate(result.best_epoch)
+            else:
+                metrics, result.details = trainer.judge(result.best_epoch)
+            result.scores = trainer.task.scores(metrics)
         except KeyboardInterrupt:  # an impatient one: the weights matter more than their score
             result.interrupted = True
         return result

@@ -39,6 +39,16 @@ def hits(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([(guess & labels).sum(), (guess & ~labels).sum(), (~guess & labels).sum()])
 
 
+def confusion(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """How many rows of class i were taken for class j; ranks can add theirs up. [c, c] int64.
+
+    >>> confusion(torch.tensor([[1., 0.], [0., 1.], [3., 2.]]), torch.tensor([0, 1, 1]), 2).tolist()
+    [[1, 0], [1, 1]]
+    """
+    pairs = labels * classes + logits.argmax(1)
+    return torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
+
+
 def score(counts: Tensor, multilabel: bool) -> float:
     """Accuracy, or micro-averaged F1 for several labels; nan of nothing.
 

@@ -127,6 +127,11 @@ class Schedule:
         except Exception as error:
             raise _refusal("scheduler", config.scheduler, config.scheduler_options, error) from None
 
+    @property
+    def lr(self) -> float:
+        """The rate of the first group of parameters; the others have the same."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
     def step(self, watched: float | None) -> None:
         """An epoch has passed; `watched` is the loss that `plateau` looks at, None where not measured."""
         if self._scheduler is None:

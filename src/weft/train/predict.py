@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import warnings
 from dataclasses import dataclass
@@ -25,8 +26,7 @@ from ..minibatch import Sampler, Topology, reads_of
 from ..minibatch.layerwise import fill, infer
 from ..nn import Model, build
 from ..nn.registry import check_model, model_widths
-from ..parallel import ByBlocks, Grid, Rows
-from ..parallel.assign import assign
+from ..parallel import Rows, Shared
 from ..parallel.blocks import even_sizes, starts
 from ..parallel.source import read_vertices
 from .checkpoint import Checkpoint, Torn, checkpoints
@@ -35,6 +35,7 @@ from .gradients import finite
 from .inputs import settled_norm
 from .links import Links, embedding_width
 from .rows import read_rows, write_rows
+from .run import refuse_pipes
 from .state import EMBEDDINGS
 from .tasks import TASKS, check_task_options
 from .trainer import Trainer
@@ -70,19 +71,21 @@ def read_run(path: Path) -> SavedRun:
     """The config and weights of a run; one line says what is missing or does not fit."""
     if not (path / "config.toml").is_file():
         raise UserError(f"{path} is not a run folder: it has no config.toml. Give one that weft train made.")
+    refuse_pipes(path)
     config = RunConfig()
     load_toml(config, path / "config.toml")
     checkpoint = None
     try:
         if (path / "weights.pt").exists() and (path / "summary.json").exists():
-            widths = [int(w) for w in json.loads((path / "summary.json").read_text())["widths"]]
+            facts = json.loads((path / "summary.json").read_text())
             with PARSING, warnings.catch_warnings():
                 warnings.simplefilter("error")  # torch warns of pickles that it did not write
                 weights = torch.load(path / "weights.pt", weights_only=True)
         else:
             checkpoint = _last_good(path)
-            widths = [int(w) for w in checkpoint.facts["widths"]]
-            weights = _weights_of(checkpoint)
+            facts, weights = checkpoint.facts, _weights_of(checkpoint)
+        widths = [int(w) for w in facts["widths"]]
+        _settle_norm(config, facts.get("feature_norm"))
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -101,6 +104,12 @@ def read_run(path: Path) -> SavedRun:
         if w.is_floating_point() and not finite(w):
             raise UserError(f"the weight {name} in {path} is not finite. Train again, with a lower --lr.")
     return SavedRun(path, config, widths, weights, checkpoint)
+
+
+def _settle_norm(config: RunConfig, settled: object) -> None:
+    """Scale the features of any graph as the run scaled its own; `auto` would look at each graph anew."""
+    if config.data.feature_norm == "auto" and settled in ("row", "none"):  # older runs did not write it down
+        config.data.feature_norm = str(settled)
 
 
 def _check_sizes(config: RunConfig, widths: list[int], weights: dict[str, Tensor], path: Path) -> None:
@@ -198,11 +207,11 @@ def _layer_by_layer(
 ) -> list[Path]:
     """The same rows, some vertices at a time (`weft.minibatch.layerwise`)."""
     config, dtype = run.config, getattr(torch, run.config.train.dtype)
-    blocks = assign(source, Grid(comm.size), config.parallel, config.train.seed, comm)
-    layout = Rows(comm, blocks)
+    by_rows = dataclasses.replace(config.parallel, strategy="halo", grid="", replication=0, exchange="")
+    shared = Shared(source, comm, by_rows, config.train.seed)
+    layout, owners = shared.layout, shared.owners
     parts = None if comm.size == 1 else [comm.rank]
-    arcs = Topology.read(source, reads_of(model), comm, blocks, parts, dtype)
-    owners = ByBlocks(blocks)
+    arcs = Topology.read(source, reads_of(model), comm, shared.blocks, parts, dtype)
 
     def read(piece: slice) -> Tensor:
         found = read_vertices(source, layout.ids[piece], "features")

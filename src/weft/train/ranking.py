@@ -8,6 +8,7 @@ Every false pair competes with every true one, whichever rank scored it. All are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,6 +58,52 @@ def rank(pos: Tensor, neg: Tensor, k: int, comm: Communicator | None = None) -> 
     if not p or not m:
         return Ranking(float("nan"), float("nan"), float("nan"))
     return Ranking(hits / p, inverse / p, twice / (2 * p * m))
+
+
+KS = (1, 3, 10, 20, 50, 100)
+"""The K of Hits@K that a report tells, as far as there are so many false pairs."""
+_BINS = 40
+_POINTS = 100
+
+
+def spread(pos: Tensor, neg: Tensor, comm: Communicator | None = None) -> dict[str, Any]:
+    """How true and false pairs spread, over all ranks; every rank calls it and gets the same.
+
+        hits        {K: Hits@K}
+        roc         [false pairs above a bar, true pairs above it], as shares, from the highest bar down
+        histogram   edges [41], and how many true and false pairs score between two of them [40]
+
+    >>> found = spread(torch.tensor([3., 2., 1.]), torch.tensor([2., 0.]))
+    >>> found["hits"], found["roc"][0], found["roc"][-1]
+    ({1: 0.333...}, [0.0, 0.333...], [1.0, 1.0])
+    """
+    comm = comm or single()
+    sizes = [int(n) for n in comm.all_gather(torch.tensor([neg.numel()], device="cpu"), phase="metrics")]
+    ordered = comm.all_gather(neg.double(), sizes, phase="metrics").sort().values.cpu()
+    mine, m = pos.double().cpu(), ordered.numel()
+    p = int(comm.all_reduce(torch.tensor([mine.numel()], device="cpu"), phase="metrics"))
+    if not p or not m:
+        return {}
+    ks = [k for k in KS if k <= m]
+    # A bar at the false pair of place j from the top leaves j of them above it, ties aside.
+    places = torch.linspace(0, m - 1, min(m, _POINTS), dtype=torch.float64, device="cpu").round().long()
+    bars = torch.cat([ordered[[m - k for k in ks]], ordered.flip(0)[places]])
+    above = torch.stack([(mine > bar).sum() for bar in bars])
+    shares = (comm.all_reduce(above, phase="metrics").double() / p).tolist()
+    roc = [[int((ordered > b).sum()) / m, share] for b, share in zip(bars, shares, strict=True)][len(ks) :]
+    both = torch.cat([mine, ordered])
+    ends = torch.stack([-both.min(), both.max()])
+    low, high = comm.all_reduce(ends, "max", phase="metrics").tolist()
+    low, high = -low, high if high > -low else 1 - low
+    true = comm.all_reduce(torch.histc(mine, _BINS, low, high), phase="metrics")
+    return {
+        "hits": dict(zip(ks, shares, strict=False)), "roc": [*roc, [1.0, 1.0]],
+        "histogram": {
+            "edges": torch.linspace(low, high, _BINS + 1, dtype=torch.float64, device="cpu").tolist(),
+            "true": [int(n) for n in true.tolist()],
+            "false": [int(n) for n in torch.histc(ordered, _BINS, low, high).tolist()],
+        },
+    }  # fmt: skip
 
 
 def check_hits(k: int, negatives: int) -> None:

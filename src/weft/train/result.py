@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..memory import pool
 from ..parallel import Volume
 from .classes import SPLITS
@@ -21,12 +22,15 @@ class Result:
     """What a run gave; `as_dict` is what `--json` prints."""
 
     loss: list[float] = field(default_factory=list)
+    """Of each epoch, over all ranks."""
     scores: dict[str, float] = field(default_factory=dict)
     """The task's metrics of the kept weights, by the name that `--json` prints."""
     epoch_seconds: float = float("nan")
     """Median seconds of a training step, the first (which warms up) left out."""
     best_epoch: int = 0
+    """The epoch whose weights were kept."""
     interrupted: bool = False
+    """Whether somebody asked to stop before the end."""
     stopped_by: int = 0
     """The signal that asked to stop; 0: none did."""
     at_step: int = 0
@@ -43,6 +47,10 @@ class Result:
     """The same, foretold before that epoch."""
     watch: StepWatch | None = None
     """Where that epoch's time went."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """The same of all ranks, as a run folder keeps it: `measured.gather`."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the task tells beside its scores: who was taken for whom, how pairs rank."""
 
     @property
     def accuracy(self) -> dict[str, float]:
@@ -92,8 +100,9 @@ class Result:
             return [rank[key] for rank in ranks]
 
         return {
-            "strategy": trainer.config.parallel.strategy, "grid": list(grid.shape),
-            "exchange": trainer.exchange, "ranks": comm.size, "widths": trainer.model.widths, **by_phase,
+            "version": __version__, "strategy": trainer.config.parallel.strategy, "grid": list(grid.shape),
+            "exchange": trainer.shared.exchange, "ranks": comm.size, "widths": trainer.model.widths,
+            "feature_norm": trainer.feature_norm, **by_phase,
             "arcs_per_row_slab": slabs(each("arcs")),
             "arcs_per_row_slab_in_vertex_order": [
                 ranks[grid.rank(i, 0, 0)]["in_order"] for i in range(grid.row)
@@ -110,6 +119,15 @@ def peak_rss_bytes() -> int:
     """The most memory that this process has held."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def rss_bytes() -> int:
+    """The memory that this process holds now; where nobody tells, the most that it has held."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return peak_rss_bytes()
 
 
 def agrees(words: dict[str, Any], foretold: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from .config import Field, RunConfig, fields, load_toml, to_toml, unread_by
 
 _FREE = {
     "data.graph", "data.data", "train.threads", "train.device", "train.trace", "train.out", "train.epochs",
-    "train.checkpoint_every", "train.keep", "train.on_nan", "train.restarts",
+    "train.checkpoint_every", "train.keep", "train.on_nan", "train.restarts", "train.log_every",
+    "train.log", "train.rank_logs",
     "batch.feed", "batch.memory_budget",
 }  # fmt: skip
 """Settings that a run may go on with other values of, and all of [parallel]: they change no result beyond
@@ -41,6 +43,8 @@ class RunFolder:
 
     config.toml     what the run read, but the folder; `weft train config.toml` repeats the run in a new one
     metrics.jsonl   one JSON object per epoch
+    measured.json   one epoch rank by rank, and what the scores are made of, for `weft report`
+    logs/           a log of each rank, with `--rank-logs`; tensorboard/, wandb/ with `--log`
     checkpoints/    the whole state, while the run has not ended
     weights.pt      the kept weights, a dict of tensors
     embeddings.npy  the kept embeddings of the vertices, where they were learned
@@ -66,6 +70,7 @@ class RunFolder:
             (path / "config.toml").write_text(to_toml(repeatable), encoding="utf-8")
             return cls(path)
         except OSError as error:
+            shutil.rmtree(path, ignore_errors=True)  # ours: it was made just now
             raise UserError(f"cannot write into {path}: {error.strerror}. Name another with --out.") from None
 
     @classmethod
@@ -104,6 +109,14 @@ class RunFolder:
             if not self._said:
                 print(f"weft: metrics.jsonl lacks epochs: {reason}. Training goes on.", file=sys.stderr)
             self._said = True
+
+    def measured(self, found: dict[str, Any]) -> None:
+        """Keep what was measured; a disk that is full costs this, not the training."""
+        try:
+            with self._whole("measured.json") as part:
+                part.write_text(json.dumps(finite(found)) + "\n", encoding="utf-8")
+        except UserError as error:
+            print(f"weft: {error}", file=sys.stderr)
 
     def finish(self, weights: dict[str, Tensor], summary: dict[str, Any]) -> None:
         """Save the weights and the summary, each in one step: a file is whole or not there."""
@@ -168,8 +181,17 @@ def is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
 
 
+def refuse_pipes(path: Path) -> None:
+    """A run folder may be somebody else's: a pipe in it would be waited for."""
+    for folder, _, names in os.walk(path):
+        for file in (Path(folder, name) for name in names):
+            if file.exists() and not file.is_file():
+                raise UserError(f"{file} is no plain file. Remove it, or name another run.")
+
+
 def state_of(path: Path) -> RunState:
     """What state a run is in, from its folder alone."""
+    refuse_pipes(path)
     summary = read_summary(path)
     records, found = _records(path), checkpoints(path)
     epochs = records[-1][1]["epoch"] if records else 0
@@ -191,6 +213,11 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The epochs of metrics.jsonl, up to the first line that is not whole."""
+    return [record for _, record in _records(path)]
 
 
 def standing(config: RunConfig) -> RunState | None:

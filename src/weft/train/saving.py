@@ -15,19 +15,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .checkpoint import Piece, complete, folder_name, missing_shards, part_of, prune, write_shard
+from .every import Every
 from .state import Progress, State, copied
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-_UNITS = {"epoch": "epochs", "batch": "batches", "batches": "batches", "epochs": "epochs", "": "epochs"}
-_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0}
 _REST = 100
 """An improvement is kept at most every so many times what the last one stalled: it costs 1 % of the time."""
 _REST_WRITING = 20
@@ -37,43 +35,6 @@ _PAUSE = 1.0
 _NICE = 10
 """How much the thread that writes steps back: it has time until the next checkpoint."""
 _LOOK_SECONDS = 0.02
-
-
-@dataclass(frozen=True)
-class Every:
-    """How often: a number of epochs, of batches, of seconds, or never.
-
-    >>> Every.parse("5"), Every.parse("500 batches"), Every.parse("10min").seconds
-    (Every(unit='epochs', number=5), Every(unit='batches', number=500), 600.0)
-    """
-
-    unit: str
-    number: float
-
-    @classmethod
-    def parse(cls, text: str) -> Every:
-        """From what the user wrote; a UserError where it says nothing."""
-        words = text.strip().lower()
-        if words in ("never", "0"):
-            return cls("never", 0)
-        cut = next((i for i, c in enumerate(words) if not (c.isdigit() or c == ".")), len(words))
-        unit = words[cut:].strip()
-        try:
-            number = float(words[:cut])
-        except ValueError:
-            number = 0.0
-        if unit in _UNITS and 1 <= number < 2**53 and number == int(number):
-            return cls(_UNITS[unit], int(number))
-        if unit in _SECONDS and 0 < number < 2**53:
-            return cls("seconds", number * _SECONDS[unit])
-        raise UserError(
-            f"checkpoint_every {text!r} is no number of epochs, batches or minutes. "
-            "Use 5, 500batches, 10min or never."
-        )
-
-    @property
-    def seconds(self) -> float:
-        return self.number if self.unit == "seconds" else float("inf")
 
 
 class Writer:
@@ -120,7 +81,7 @@ class Saver:
 
     def __init__(self, trainer: Trainer, run: Path, checksum: Callable[[], str]):
         options = trainer.config.train
-        self.every, self.keep = Every.parse(options.checkpoint_every), options.keep
+        self.every, self.keep = Every.parse(options.checkpoint_every, "checkpoint_every"), options.keep
         self.trainer, self.run, self.state = trainer, run, State(trainer)
         self.comm, self.writer = trainer.comm, Writer()
         self.ranks = trainer.comm.size if self.state.shared_out else 1

@@ -129,6 +129,7 @@ class State:
         self.trainer, self.encoder = trainer, trainer.encoder
         self.first = trainer.comm.rank == 0
         self._ids = trainer.A.layout.ids.numpy()
+        self._config = trainer.config.as_dict()  # once: it is most of what `facts` would take
         self.places = dict(self._places())
 
     def _places(self) -> Iterator[tuple[str, _Place]]:
@@ -223,7 +224,8 @@ class State:
             "skipped": progress.skipped, "flights": len(self.encoder.under_way()),
             "schedule": trainer.schedule.state(),
             "optimiser": {name: self._plain(p) for name, p in self._parameters().items()},
-            "config": trainer.config.as_dict(), "widths": trainer.model.widths,
+            "config": self._config, "widths": trainer.model.widths,
+            "feature_norm": trainer.feature_norm,
             "grid": list(trainer.A.grid.shape), "sizes": trainer.A.layout.blocks.sizes,
         }  # fmt: skip
 

@@ -28,6 +28,7 @@ class Step:
     ids: Tensor
     """[m] the vertices whose rows are wanted here, by their number in the graph; none of them twice."""
     objective: Objective
+    """From these rows and the model to this rank's share of the loss, and its backward."""
     noise: Noise
     """Its random numbers; their `epoch` is the step's number in the run."""
     share: float
@@ -105,6 +106,10 @@ class Task(ABC):
     def scores(self, metrics: dict[str, float]) -> dict[str, float]:
         """Of an evaluation that which a run is reported with."""
         return {name: value for name, value in metrics.items() if name != "val_loss"}
+
+    def details(self, encode: Callable[[], Tensor], model: Model) -> dict[str, Any]:
+        """What a report shows beside the scores: plain data, the same on every rank; every rank calls it."""
+        return {}
 
     def predictions(self, rows: Tensor, source: Graph | Store, layout: Rows) -> dict[str, Tensor]:
         """What `weft predict` writes beside the embeddings, by file name; `rows` are the model's."""

@@ -9,16 +9,16 @@ from typing import Any
 
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
-from ..graph.guard import check_fits
 from ..minibatch import KINDS, fanouts_for, parse_bytes, parse_fanouts, parse_room
 from ..nn import check_model, model_hops, model_widths
 from ..parallel.assign import check_partition
 from .budget import check_budget
 from .classes import Classes, check_classes
 from .config import LinkConfig, RunConfig, Section, refuse_unread
-from .links import Links, check_link_options, check_linkable
+from .every import Every
+from .links import Links, check_link_options, check_linkable, need_of_links
+from .need import Need
 from .sampled import FEEDS
-from .saving import Every
 from .task import Task
 
 DEVICES = ("cpu", "cuda")
@@ -30,6 +30,7 @@ class TaskEntry:
     """A task of the registry."""
 
     make: Callable[[RunConfig], Task]
+    """The task of a config."""
     check: Callable[[Any, RunConfig], None]
     """Refuses a graph that it cannot be learned from, with a UserError."""
     check_options: Callable[[RunConfig], None] | None = None
@@ -41,34 +42,31 @@ class TaskEntry:
     """Whether it trains on vertices of a split, so that `--train-share` and `--val-share` are for it."""
     by_header: bool = False
     """Whether `check` takes a `Store` too, of which it reads the header alone; ranks look at the values."""
+    need: Callable[[Any, RunConfig], Need | None] | None = None
+    """The least that training holds: refused beforehand where the machines have no room for it."""
 
 
-def _check_memory(graph: Graph | Store, config: RunConfig) -> None:
-    """A lower bound of what training holds: an activation a layer, the weights and their gradients."""
+def _need(graph: Graph | Store, config: RunConfig) -> Need | None:
+    """An activation a layer, the weights and their gradients."""
     if config.batch.memory_budget and not config.batch.batch_size:
-        return  # activations lie in files
+        return None  # activations lie in files
     widths = model_widths(config.model, graph.num_features, graph.num_classes)
     between = widths[1:-1]
     if not between:
-        return
+        return None
     weights = sum(a * b for a, b in pairwise(widths))
     bytes_each = 4 if config.train.dtype == "float32" else 8
-    needed = bytes_each * (graph.num_nodes * sum(between) + 2 * weights)
-    check_fits(
-        needed,
-        f"a model of {len(widths) - 1} layers with hidden={config.model.hidden} on "
-        f"{graph.num_nodes} vertices",
+    what = (
+        f"a model of {len(widths) - 1} layers with hidden={config.model.hidden} on {graph.num_nodes} vertices"
     )
-
-
-def _check_classes(graph: Graph | Store, config: RunConfig) -> None:
-    check_classes(graph, config)
-    _check_memory(graph, config)
+    return Need(bytes_each * graph.num_nodes * sum(between), bytes_each * 2 * weights, what)
 
 
 TASKS: dict[str, TaskEntry] = {
-    "node": TaskEntry(Classes, _check_classes, by_header=True),
-    "link": TaskEntry(Links, check_linkable, check_link_options, LinkConfig, splits=False, by_header=True),
+    "node": TaskEntry(Classes, check_classes, by_header=True, need=_need),
+    "link": TaskEntry(
+        Links, check_linkable, check_link_options, LinkConfig, False, by_header=True, need=need_of_links
+    ),
 }
 """A new task is an entry here."""
 
@@ -94,10 +92,17 @@ def check_task_options(config: RunConfig) -> None:
     _check_batches(config)
 
 
-def check_task(graph: Graph | Store, config: RunConfig) -> None:
-    """Refuse what the task cannot be trained on, before anything is computed or written."""
+def check_task(graph: Graph | Store, config: RunConfig, ranks: int = 1, hosts: int = 1) -> None:
+    """Refuse what the task cannot be trained on, before anything is computed or written.
+
+    `ranks` on `hosts` machines share the vertices, so each machine needs room for its share alone.
+    """
     check_task_options(config)
-    TASKS[config.train.task].check(graph, config)
+    entry = TASKS[config.train.task]
+    entry.check(graph, config)
+    need = None if entry.need is None else entry.need(graph, config)
+    if need is not None:
+        need.check(ranks, hosts)
 
 
 def _check_options(config: RunConfig) -> None:
@@ -118,7 +123,7 @@ def _check_options(config: RunConfig) -> None:
         raise unknown("keep_weights", options.keep_weights, ["best", "last"])
     if options.on_nan not in ("stop", "skip"):
         raise unknown("on_nan", options.on_nan, ["stop", "skip"])
-    Every.parse(options.checkpoint_every)
+    Every.parse(options.checkpoint_every, "checkpoint_every")
     _check_device(options.device)
 
 

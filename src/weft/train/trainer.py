@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ from ..memory import trim
 from ..minibatch import Features
 from ..nn import Model
 from ..nn.layer import data_of
-from ..parallel import Blocks, Operator, Volume, choose
-from ..parallel.assign import assign
+from ..parallel import Blocks, Shared, Volume
 from ..parallel.source import count_arcs
 from .budget import Budget
 from .checkpoint import Checkpoint
@@ -28,6 +28,7 @@ from .facts import take_facts
 from .gradients import Gradients, Told, finite
 from .inputs import read_features
 from .loop import fit
+from .norms import note_local_norms
 from .numbers import BadNumbers, line
 from .optimise import Schedule, check_elementwise, optimiser
 from .result import Result, peak_rss_bytes
@@ -37,6 +38,13 @@ from .sampled import Sampled
 from .subgraph import Subgraph, own_batches
 from .task import Step
 from .tasks import TASKS, check_task, check_task_options
+
+
+def _sharers(comm: Communicator | None) -> tuple[int, int]:
+    """(ranks, the machines that they are on); every rank calls it."""
+    if comm is None or comm.size == 1 or comm.engine == "threads":
+        return 1 if comm is None else comm.size, 1
+    return comm.size, len(set(comm.all_gather_json(socket.gethostname())))
 
 
 class Trainer:
@@ -66,34 +74,28 @@ class Trainer:
         source = source if isinstance(source, (Graph, Store)) else load(source)
         check_task_options(config)
         if isinstance(source, Graph) and judged:
-            check_task(source, config)
+            check_task(source, config, *_sharers(comm))
         self.source, self.config, self.comm = source, config, comm or single()
         self.idle_rss_bytes = peak_rss_bytes()
-        options, dtype = config.parallel, getattr(torch, config.train.dtype)
-        device = torch.device(config.train.device)
-        grid, self.exchange = choose(
-            options.strategy, self.comm.size, options.grid, options.replication, options.exchange
-        )
+        dtype, device = getattr(torch, config.train.dtype), torch.device(config.train.device)
         take_facts(config.model, source, self.comm)
         self.task = TASKS[config.train.task].make(config)
         # The seed alone makes the weights: every rank of every grid starts from the same ones.
         made = self.task.make_model(source) if model is None else model
         self.model: Model = made.to(device=device, dtype=dtype)
-        if blocks is None:
-            blocks = assign(
-                source, grid, options, config.train.seed, self.comm, own_batches(source, config, self.model)
-            )
-        self.A = Operator.build(
-            source, self.comm, grid, self.model.adjacency, self.exchange, blocks, dtype, options.overlap,
-            options.move_adjacency, device, data_of(self.model.layers),
-        )  # fmt: skip
-        layout = self.A.layout
+        if self.comm.rank == 0:
+            note_local_norms(self.model, self.comm.size)
+        batches = own_batches(source, config, self.model)
+        self.shared = Shared(source, self.comm, config.parallel, config.train.seed, batches, blocks)
+        self.A = self.shared.operator(self.model.adjacency, dtype, device, data_of(self.model.layers))
+        layout, grid = self.A.layout, self.shared.grid
         # What this rank's rows would hold if the vertices were cut in their own order.
         first, last = Blocks.even(source.num_nodes, grid).slab(grid.place(self.comm.rank)[0])
         self.arcs_in_order = count_arcs(source, first, last)
         self.budget = Budget.take(self, layout)
         aside = self.budget is not None and self.budget.short
-        self.x = read_features(source, layout, config.data.feature_norm, dtype, aside).to(device)
+        x, self.feature_norm = read_features(source, layout, config.data.feature_norm, dtype, aside)
+        self.x = x.to(device)
         learned, width = None, self.task.learned_width
         if width:
             check_elementwise(config.train.optimizer)
@@ -218,23 +220,32 @@ class Trainer:
         hidden, last = self.model.embed(self.A, self.inputs())
         return last if self.config.train.task == "link" else hidden
 
-    @torch.no_grad()
     def evaluate(self, epoch: int = 0) -> dict[str, float]:
         """The task's metrics, exact, on the whole graph; every rank calls it.
 
         Rows that are not finite are an error, which names the epoch whose weights these are.
         """
+        return self._judge(epoch, False)[0]
+
+    def judge(self, epoch: int = 0) -> tuple[dict[str, float], dict[str, Any]]:
+        """The metrics, and what a report shows beside them (`Task.details`); every rank calls it."""
+        return self._judge(epoch, True)
+
+    @torch.no_grad()
+    def _judge(self, epoch: int, fully: bool) -> tuple[dict[str, float], dict[str, Any]]:
         odd = torch.zeros(1, device="cpu")
+        kept: list[Tensor] = []
 
         def encode() -> Tensor:
-            rows = self.encode()
-            odd[0] = float(not finite(rows))
-            return rows
+            if not kept:
+                kept.append(self.encode())
+                odd[0] = float(not finite(kept[0]))
+            return kept[0]
 
         metrics = self.task.evaluate(encode, self.model)
         if float(self.comm.all_reduce(odd, phase="metrics")):
             raise BadNumbers(line(self, "an evaluation", epoch, self.task.steps))
-        return metrics
+        return metrics, self.task.details(encode, self.model) if fully else {}
 
     def gradients(self) -> dict[str, Tensor]:
         """Every gradient of the last step, whole, by its parameter's name; every rank calls it."""

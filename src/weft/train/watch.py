@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import Any
 
 from ..comm import Communicator, Ledger
+from ..comm.clock import Offset
+from ..comm.ledger import Moved
 from ..errors import UserError
 from ..meter import Meter
 from ..parallel import Volume
+from ..tables import columns
 
 KINDS = {"spmm": "SpMM", "dense": "dense products", "other": "other work", "waiting": "waiting"}
 """The kinds that are not message phases, and what people call them."""
@@ -22,9 +26,11 @@ class StepWatch:
     received()  words and messages by phase
     """
 
-    def __init__(self, comm: Communicator, keep_events: bool = False):
+    def __init__(self, comm: Communicator, keep_events: bool = False, most: int | None = None):
         self.comm = comm
-        self.ledger = Ledger(comm, keep_events)
+        self.ledger = Ledger(comm, keep_events, most)
+        self.offsets = [Offset()] * comm.size
+        """How far the ranks' clocks are ahead of rank 0's: what `comm.clock.align` found."""
         self.meter = Meter()
         self.total = 0.0
 
@@ -53,15 +59,36 @@ class StepWatch:
         return out
 
     def events(self) -> list[dict[str, Any]]:
-        """The step as Chrome trace events: a process per rank, microseconds."""
-        rows = [(kind, KINDS.get(kind, kind), start, took) for kind, start, took in self.meter.events]
-        rows += [(phase, call, start, took) for phase, call, start, took in self.ledger.events or []]
-        rows.append(("step", "epoch", self.started, self.total))
+        """The step as Chrome trace events: a process per rank, microseconds on rank 0's clock.
+
+        A message says how many bytes went to and came from whom, and along which axis; what waits for it says
+        that it waits.
+        """
+        rows: list[tuple[str, str, float, float, dict[str, Any]]] = [
+            (kind, KINDS.get(kind, kind), start, took, {}) for kind, start, took in self.meter.events
+        ]
+        for event in self.ledger.events or []:
+            told: dict[str, Any] = {"waits": True} if event.waiting else {}
+            rows.append((event.phase, event.call, event.start, event.seconds, told | _told(event.moved)))
+        rows.append(("step", "epoch", self.started, self.total, {}))
+        ahead = self.offsets[self.comm.rank].seconds
         return [
             {"cat": kind, "name": f"{kind}: {name}" if kind not in KINDS else name, "ph": "X",
-             "ts": start * 1e6, "dur": took * 1e6, "pid": self.comm.rank, "tid": 0}
-            for kind, name, start, took in rows
+             "ts": (start - ahead) * 1e6, "dur": took * 1e6, "pid": self.comm.rank, "tid": 0,
+             **({"args": told} if told else {})}
+            for kind, name, start, took, told in rows
         ]  # fmt: skip
+
+
+def _told(moved: Moved | None) -> dict[str, Any]:
+    """What a trace says of a message: bytes, and peer by peer."""
+    if moved is None:
+        return {}
+    sent, received = ({str(rank): size for rank, _, size in side} for side in (moved.sent, moved.received))
+    return {
+        "axis": moved.line, "sent_bytes": sum(sent.values()), "received_bytes": sum(received.values()),
+        "sent_to": sent, "received_from": received,
+    }  # fmt: skip
 
 
 def write_trace(watch: StepWatch, path: str) -> None:
@@ -73,10 +100,18 @@ def write_trace(watch: StepWatch, path: str) -> None:
         {"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}}
         for r in range(len(ranks))
     ]
-    text = json.dumps({"traceEvents": names + [e for events in ranks for e in events]})
+    clocks = [{"ahead_seconds": o.seconds, "error_seconds": o.error} for o in watch.offsets]
+    text = json.dumps(
+        {"traceEvents": names + [e for events in ranks for e in events], "otherData": {"clocks": clocks}}
+    )
     try:
-        with open(path, "x", encoding="utf-8") as file:  # never over a file that is there
-            file.write(text)
+        file = open(path, "x", encoding="utf-8")  # noqa: SIM115 - never over a file that is there
+        try:
+            with file:
+                file.write(text)
+        except OSError:
+            os.unlink(path)
+            raise
     except OSError as error:
         raise UserError(f"cannot write the trace {path}: {error.strerror}. Choose another --trace.") from None
 
@@ -92,12 +127,11 @@ def time_table(time_by_kind: dict[str, list[float]]) -> list[str]:
     means = {kind: sum(values) / len(values) for kind, values in time_by_kind.items()}
     total = sum(means.values()) or 1.0
     names = {kind: KINDS.get(kind, kind) for kind in means}
-    width = max(map(len, [*names.values(), "time"]), default=4)
-    lines = [f"{'time':<{width}}  share  min ms  mean ms  max ms"]
+    rows = []
     for kind in sorted(means, key=lambda k: -means[k]):
         values = time_by_kind[kind]
-        lines.append(
-            f"{names[kind]:<{width}}  {means[kind] / total:>5.0%}  {min(values) * 1e3:>6.1f}  "
-            f"{means[kind] * 1e3:>7.1f}  {max(values) * 1e3:>6.1f}"
+        spent = (min(values), means[kind], max(values))
+        rows.append(
+            [names[kind], f"{means[kind] / total:.0%}", *(f"{seconds * 1e3:.1f}" for seconds in spent)]
         )
-    return lines
+    return columns(["time", "share", "min ms", "mean ms", "max ms"], rows).splitlines()

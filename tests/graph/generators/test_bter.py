@@ -8,7 +8,8 @@ import scipy.sparse as sp
 import torch
 
 from weft.errors import UserError
-from weft.graph import Graph, bter, power_law
+from weft.graph import Graph, bter, er, load, power_law, write_store
+from weft.graph.generators.profile import profile_of
 
 
 def local_clustering(g: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -76,3 +77,40 @@ def test_a_bad_argument_is_named(arguments: dict, message: str) -> None:
 def test_isolated_vertices_may_be_asked_for() -> None:
     g = bter([5, 4], 0.0)
     assert sorted(g.indptr.diff().tolist()) == [0] * 5 + [1] * 4
+
+
+def test_a_graph_like_another_has_its_degrees_and_its_clustering_and_times_as_many_arcs():
+    model = bter(power_law(3000, 8, 60), 0.4, seed=3)
+    write_store(model, "model.weft")
+    twin = bter(like="model.weft")
+    told, found = profile_of(model), profile_of(twin)
+    assert twin.num_nodes == model.num_nodes
+    assert abs(twin.num_arcs / model.num_arcs - 1) < 0.02
+    size = min(len(told.degrees), len(found.degrees))
+    assert np.abs(told.degrees[:size] - found.degrees[:size]).sum() < 0.05 * model.num_nodes
+    often = np.flatnonzero(told.degrees[:30] > 40)
+    often = often[often >= 3]
+    assert np.abs(told.clustering[often] - found.clustering[often]).mean() < 0.1
+    more = bter(like="model.weft", times=4)
+    assert abs(more.num_arcs / model.num_arcs - 4) < 0.2
+    assert more.num_nodes == model.num_nodes
+
+
+def test_times_without_a_graph_and_degrees_beside_one_are_refused():
+    with pytest.raises(
+        UserError, match=r"times=8 multiplies the degrees of another graph. Name it: like=GRAPH"
+    ):
+        bter(times=8)
+    with pytest.raises(UserError, match="Give one of them"):
+        bter([0, 5], like="karate")
+    with pytest.raises(UserError, match="times=0 is no such size"):
+        bter(like="karate", times=0)
+    assert load("bter:like=karate,times=2,features=3").num_features == 3
+
+
+def test_the_profile_of_a_complete_graph_is_one_degree_with_every_triangle_closed():
+    found = profile_of(er(9, 8))
+    assert found.degrees.tolist() == [0] * 8 + [9]
+    assert found.clustering[8] == 1
+    assert found.times(5).degrees.tolist() == [0] * 8 + [9]  # no more than n - 1 neighbours
+    assert found.times(1, nodes=18).degrees.tolist() == [0] * 8 + [18]

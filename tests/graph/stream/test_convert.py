@@ -134,6 +134,16 @@ def test_names_are_vertex_data(tmp_path, tiny, kernels):
     assert graph.weights.tolist() == wanted.weights.tolist()
 
 
+def test_lines_among_names_that_are_not_utf_8_and_have_other_columns_are_named_or_left_out(tmp_path, tiny):
+    """Pyarrow's own handler of such rows prints a traceback."""
+    path = tmp_path / "n.tsv"
+    path.write_bytes(b"# who\ta\nann\tbob\n# x\n\xff\xfe\n\x80\tann\nbob\teve\t\xff\n")
+    with pytest.raises(UserError, match=r"n\.tsv, line 4: 1 columns, not 2\. Correct it\. .*--skip-bad"):
+        convert([path], tmp_path / "n.weft", Options(text_ids=True))
+    done = convert([path], tmp_path / "n.weft", Options(text_ids=True, skip_bad=True))
+    assert (done.given, open_store(tmp_path / "n.weft").num_nodes) == (2, 3)
+
+
 def test_a_bad_line_is_named_wherever_it_stands_and_may_be_left_out(tmp_path, tiny, kernels):
     a, b, _, _ = arcs(300)
     good = [f"{x} {y}" for x, y in zip(a, b, strict=True)]

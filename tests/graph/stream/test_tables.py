@@ -68,3 +68,22 @@ def test_what_is_wrong_is_one_line(tmp_path, columns, suffix):
     with pytest.raises(UserError, match="is not a sound"):
         convert([path], tmp_path / "g.weft")
     assert not list(tmp_path.glob("*.weft*"))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_table_may_name_its_vertices(tmp_path, columns, kind):
+    word = np.array([f"v{k % 60:x}{'é' * (k % 3)}" for k in range(1_000)])
+    named = {"source": word, "target": word[::-1], "weight": columns["weight"]}
+    listed = tmp_path / "g.tsv"
+    rows = zip(*named.values(), strict=True)
+    listed.write_text("".join(f"{a}\t{b}\t{float(w)!r}\n" for a, b, w in rows))
+    convert([listed], tmp_path / "text.weft", Options(text_ids=True))
+    typed = named | {side: pa.array(named[side].tolist()).cast(kind) for side in ("source", "target")}
+    path = write(tmp_path / "g.parquet", typed)
+    convert([path], tmp_path / "table.weft", Options(text_ids=True))
+    text, table = (open_store(tmp_path / f"{name}.weft") for name in ("text", "table"))
+    assert checksum(text) == checksum(table)
+    with pytest.raises(UserError, match=r"column source holds names. Add --text-ids"):
+        convert([path], tmp_path / "no.weft")
+    with pytest.raises(UserError, match=r"column source does not hold names. Leave out --text-ids"):
+        convert([write(tmp_path / "n.parquet", columns)], tmp_path / "no.weft", Options(text_ids=True))

@@ -21,13 +21,14 @@ from weft.graph.rows import check_index_pointer
 
 
 def read_npz(path: str | Path) -> Graph:
-    """The graph of an npz file. Two layouts are known; what stands in brackets may be missing.
+    """The graph of an npz file. Three layouts are known; what stands in brackets may be missing.
 
         adj_indptr, adj_indices, [adj_data], [shape], [labels], [attr_indptr, attr_indices, attr_data and
                                                                  attr_shape: features as CSR]
         indptr, indices, [data], [shape], [labels], [features], [train_mask, val_mask, test_mask]
+        row, col, [data], [shape]: a COO matrix, as scipy and the artifact of Besta et al. save one
 
-    In both, arc_NAME [nnz] or [nnz, d] (in the order of the indices) is arc data, vertex_NAME vertex data.
+    In all, arc_NAME [nnz] or [nnz, d] (in the order of the indices) is arc data, vertex_NAME vertex data.
 
     Entry (i, j) of the matrix is the arc i → j, as scipy's csgraph and PyG read it; so the file's rows are
     out-neighbours, and its columns become the graph's rows, the in-neighbours. Arcs stay as stored:
@@ -41,6 +42,8 @@ def read_npz(path: str | Path) -> Graph:
     tensor([0, 1])
     """
     arrays = arrays_of(existing_file(path))
+    if "row" in arrays and "indptr" not in arrays:
+        return _coordinates(arrays, path)
     prefix = "adj_" if "adj_indptr" in arrays else ""
     indptr, indices = (_whole(arrays, prefix + key, path) for key in ("indptr", "indices"))
     form = arrays.get("format")
@@ -62,6 +65,29 @@ def read_npz(path: str | Path) -> Graph:
         graph = Graph.from_arcs(source, indices, n, arrays.get(prefix + "data"), carried, name=stem(path))
         graph = graph.replace(**_belongings(arrays, n, path), vertex_data=_named(arrays, "vertex", path))
     note_merged(path, len(indices), graph)
+    return graph
+
+
+def _coordinates(arrays: dict[str, np.ndarray], path: str | Path) -> Graph:
+    """The graph of a COO matrix: entry (row[k], col[k]) is the arc row[k] → col[k]."""
+    source, target = (_whole(arrays, key, path) for key in ("row", "col"))
+    if len(source) != len(target):
+        raise UserError(f"{path}: {len(source):,} rows for {len(target):,} columns. Save it again.")
+    n = 1 + max((int(ids.max(initial=-1)) for ids in (source, target)), default=-1)
+    if "shape" in arrays:
+        rows, cols = _shape(arrays, "shape", path)
+        if rows != cols:
+            raise UserError(f"{path} is {rows}x{cols}, not square. A graph needs as many rows as columns.")
+        n = rows
+    check_fits(8 * (n + 1), f"{path}: {n} vertices", held=source.nbytes + target.nbytes)
+    with about(path):
+        carried = _named(arrays, "arc", path)
+        weights = _numbers(arrays, "data", path) if "data" in arrays else None
+        if weights is not None and (weights == 1).all():
+            weights = None  # a matrix of ones says where arcs are, and no more
+        graph = Graph.from_arcs(source, target, n, weights, carried, name=stem(path))
+        graph = graph.replace(**_belongings(arrays, n, path), vertex_data=_named(arrays, "vertex", path))
+    note_merged(path, len(source), graph)
     return graph
 
 

@@ -1,4 +1,7 @@
-"""OGB's link data sets as plain files: the edges to train on, and pairs to validate and test with."""
+"""OGB's link data sets: the edges to train on, and pairs to validate and test with.
+
+They come as plain files, or as OGB's archives have them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from weft.graph.guard import about, check_fits
 from weft.graph.readers.columns import read_columns
 from weft.graph.readers.files import existing_file, read_bytes
 from weft.graph.readers.npz import arrays_of
+from weft.graph.readers.tables import read_table
+from weft.graph.readers.torch_file import read_torch
 
 TRAIN = "train_edges.csv.gz"
 HELD = "valid_test.npz"
@@ -51,6 +56,42 @@ def read_ogb_links(folder: str | Path) -> Graph:
     with about(path):
         graph = Graph.from_arcs(source, target, max(tops) + 1, name=folder.name).symmetrised()
     with about(folder / HELD):
+        return graph.replace(**pairs)
+
+
+def is_released(folder: Path) -> bool:
+    """Whether a folder holds an archive of OGB's link sets: raw/edge.csv.gz and split/NAME/valid.pt."""
+    return (folder / "raw" / "edge.csv.gz").is_file() and any((folder / "split").glob("*/valid.pt"))
+
+
+def read_released(folder: str | Path) -> Graph:
+    """The graph of an archive of ogbl-ddi, -collab or -ppa that is unpacked in `folder`.
+
+        raw/edge.csv.gz                  the training edges, each once: both directions become arcs
+        split/NAME/valid.pt, test.pt     edge [m, 2] and edge_neg [m, 2]
+
+    >>> read_released("no/such/folder")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: no file no/such/folder/raw/edge.csv.gz. Check the path.
+    """
+    folder = Path(folder)
+    path = existing_file(folder / "raw" / "edge.csv.gz")
+    arcs = read_table(path, whole=True, columns=2)
+    pairs: dict[str, torch.Tensor] = {}
+    for mask, stem in (("val", "valid"), ("test", "test")):
+        file = next(iter(sorted((folder / "split").glob(f"*/{stem}.pt"))), folder / "split" / f"{stem}.pt")
+        arrays = read_torch(file)
+        pairs[f"{mask}_pairs"] = _pairs(arrays, "edge", file)
+        pairs[f"{mask}_negatives"] = _pairs(arrays, "edge_neg", file)
+    top = max([int(arcs.max(initial=-1)), *(int(p.max()) for p in pairs.values() if p.numel())])
+    held = path.stat().st_size + sum(p.nbytes for p in pairs.values())
+    listed = folder / "raw" / "num-node-list.csv.gz"
+    n = int(read_table(listed, whole=True, columns=1).max(initial=0)) if listed.is_file() else top + 1
+    check_fits(8 * (n + 1), f"{folder}: {n} vertices", held)
+    with about(path):
+        graph = Graph.from_arcs(arcs[:, 0], arcs[:, 1], n, name=folder.name).symmetrised()
+    with about(folder):
         return graph.replace(**pairs)
 
 

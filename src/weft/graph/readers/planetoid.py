@@ -124,7 +124,7 @@ def _arcs(adjacency: Any, n: int, path: Path) -> tuple[np.ndarray, np.ndarray]:
 # they are checked here, and arrays are made with frombuffer.
 
 
-class _Record:
+class Record:
     """What a pickle says of one object: the arguments it is made with, the state it is then given."""
 
     def __init__(self, *args: Any) -> None:
@@ -135,16 +135,16 @@ class _Record:
         self.state = state
 
 
-class _Dtype(_Record): ...
+class _Dtype(Record): ...
 
 
-class _Array(_Record): ...
+class _Array(Record): ...
 
 
-class _Csr(_Record): ...
+class _Csr(Record): ...
 
 
-_ADMITTED: dict[tuple[str, str], Any] = {
+ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): _Array,
     ("numpy.core.multiarray", "_reconstruct"): _Array,
@@ -157,7 +157,7 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle._Unpickler):
+class Unpickler(pickle._Unpickler):
     """Python's own machine in Python: unlike the one in C, its memo does not grow to an index in the file."""
 
     # A bytearray is allocated at the length that the file announces; these files have none.
@@ -166,7 +166,7 @@ class _Unpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _ADMITTED[module, name]
+            return ADMITTED[module, name]
         except KeyError:
             raise UserError(
                 f"the pickle asks for the forbidden class {module}.{name}"[:200] + ". Do not trust this file."
@@ -179,7 +179,7 @@ class _Unpickler(pickle._Unpickler):
 def _unpickle(path: Path) -> Any:
     data = read_bytes(existing_file(path))
     try:
-        return _Unpickler(io.BytesIO(data), encoding="latin1").load()
+        return Unpickler(io.BytesIO(data), encoding="latin1").load()
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # a damaged pickle can raise nearly anything
@@ -189,7 +189,7 @@ def _unpickle(path: Path) -> Any:
 def _matrix(record: Any, path: Path) -> np.ndarray:
     """[rows, columns] of numbers from the record of an array or of a csr_matrix."""
     try:
-        matrix = _dense(record, path) if isinstance(record, _Csr) else _plain(record)
+        matrix = _dense(record, path) if isinstance(record, _Csr) else plain_array(record)
     except UserError:
         raise
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):
@@ -201,7 +201,7 @@ def _matrix(record: Any, path: Path) -> np.ndarray:
     return matrix
 
 
-def _plain(record: Any) -> np.ndarray:
+def plain_array(record: Any) -> np.ndarray:
     """An array from its pickled state: (version, shape, dtype, Fortran order, raw bytes)."""
     _, shape, dtype, fortran, raw = record.state
     if not isinstance(record, _Array) or not isinstance(dtype, _Dtype):
@@ -219,7 +219,7 @@ def _plain(record: Any) -> np.ndarray:
 
 
 def _dense(record: _Csr, path: Path) -> np.ndarray:
-    indptr, columns, values = (_plain(record.state[key]) for key in ("indptr", "indices", "data"))
+    indptr, columns, values = (plain_array(record.state[key]) for key in ("indptr", "indices", "data"))
     rows, width = (int(size) for size in record.state["_shape" if "_shape" in record.state else "shape"])
     sound = indptr.ndim == columns.ndim == values.ndim == 1 and len(indptr) == rows + 1
     sound = sound and indptr.dtype.kind == columns.dtype.kind == "i" and len(columns) == len(values)

@@ -14,7 +14,7 @@ from weft.graph.graph import MASKS, Graph
 from weft.graph.guard import about
 from weft.graph.readers.files import map_array
 from weft.graph.split import split
-from weft.graph.writer import Writer
+from weft.graph.writer import Part, Writer
 
 if TYPE_CHECKING:
     from weft.graph.stream.convert import Options
@@ -71,24 +71,35 @@ class Attached:
         paths = [path for path in (options.features, options.labels) if path is not None]
         return sum(os.stat(path).st_size for path in paths if os.path.isfile(path))
 
+    @property
+    def has_features(self) -> bool:
+        """Whether there are features, if of width 0."""
+        return self._features is not None
+
+    @property
+    def kind(self) -> str:
+        """The type of features in the store."""
+        assert self._features is not None
+        return "<f8" if self._features.dtype == np.float64 else "<f4"
+
+    def rows(self, part: Part, first: int, last: int) -> None:
+        """Features of vertices first..last-1, into their place."""
+        assert self._features is not None
+        step = max(1, _PIECE // max(1, self._features.shape[1]))
+        for begin in range(first, last, step):
+            with np.errstate(over="ignore"):
+                some = _rows(self._features, begin, min(last, begin + step)).astype(self.kind)
+            if not np.isfinite(some).all():
+                row, column = (int(at[0]) for at in np.nonzero(~np.isfinite(some)))
+                wild = float(some[row, column])
+                raise UserError(
+                    f"{self._path}: feature {column} of vertex {begin + row} is {wild}. "
+                    "Replace it by a finite number."
+                )
+            part.append(some)
+
     def write(self, writer: Writer) -> None:
-        """Append their sections."""
-        if self._features is not None:
-            kind = "<f8" if self._features.dtype == np.float64 else "<f4"
-            grows = writer.grow("features", kind, self._features.shape[1:])
-            step = max(1, _PIECE // max(1, self._features.shape[1]))
-            for first in range(0, self._n, step):
-                with np.errstate(over="ignore"):
-                    part = _rows(self._features, first, min(self._n, first + step)).astype(kind)
-                if not np.isfinite(part).all():
-                    row, column = (int(at[0]) for at in np.nonzero(~np.isfinite(part)))
-                    wild = float(part[row, column])
-                    raise UserError(
-                        f"{self._path}: feature {column} of vertex {first + row} is {wild}. "
-                        "Replace it by a finite number."
-                    )
-                grows.append(part)
-            grows.end()
+        """Append the labels and masks."""
         if self._options.labels is not None:
             graph = self._labelled(self._options.labels)
             self.num_classes = graph.num_classes

@@ -6,6 +6,10 @@
 
 What is held at a time follows from `memory` alone; of n only a bit a vertex, where ids are below 64 times the
 number of arcs. A vertex's place is that of its id in ascending order, as everywhere in weft.
+
+On several ranks each reads some of the segments, then sorts a range of the rows and writes it to its place in
+the one store, which is that of one process, byte for byte. Scratch files, input and store lie where all ranks
+see them: a run is written by the rank that read it, and read by those whose rows it has.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from weft.errors import Note, UserError
 from weft.graph.guard import allowed_bytes
 from weft.graph.readers.files import stem
 from weft.graph.stream import native
+from weft.graph.stream.assemble import Assembly
 from weft.graph.stream.attach import Attached
 from weft.graph.stream.heap import Heap, TooWide
 from weft.graph.stream.inputs import inputs_of
@@ -31,14 +36,13 @@ from weft.graph.stream.journal import Journal
 from weft.graph.stream.names import Names
 from weft.graph.stream.pieces import Arcs, Bad, Input, Segment
 from weft.graph.stream.plan import Plan, check_disk, plan
-from weft.graph.stream.runs import Range, Run, Sorted, Space, gather, in_order, ranges, write_run
-from weft.graph.stream.sections import Pointers, Spool, write_ids
-from weft.graph.writer import Writer, check_new, replacing
+from weft.graph.stream.runs import Range, Run, Space, gather, in_order, ranges, write_run
+from weft.graph.stream.team import Alone, Stopped, Team, cleared, cuts, either, runs_of_all, together
+from weft.graph.writer import check_new
 
 MOST = 3_037_000_498
 """Vertices that weft can number: row·n + column must fit into 63 bits."""
 Tick = Callable[[str, int, int], None]
-_KEYS = "keys"
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,13 @@ class Done:
 
 
 def convert(
-    paths: Sequence[str | Path], out: str | Path, options: Options | None = None, tick: Tick | None = None
-) -> Done:
+    paths: Sequence[str | Path], out: str | Path, options: Options | None = None, tick: Tick | None = None,
+    team: Team | None = None,
+) -> Done:  # fmt: skip
     """Make a store of edge lists, Matrix Market, npz or parquet files of any size.
 
     Interrupted, the same call goes on where it was. After a mistake, or with a full disk, nothing is left.
+    All ranks of `team`, a communicator, call it alike; `memory` and `threads` are those of one rank.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -103,32 +109,46 @@ def convert(
     (3, 4, [0, 3, 7])
     """
     options = options or Options()
-    return convert_inputs(inputs_of([Path(path) for path in paths], options), out, options, tick)
+    return _Conversion(
+        lambda: inputs_of([Path(path) for path in paths], options), Path(out), options, tick, team or Alone()
+    ).run()
 
 
 def convert_inputs(
-    inputs: Sequence[Input], out: str | Path, options: Options | None = None, tick: Tick | None = None
-) -> Done:
+    inputs: Sequence[Input], out: str | Path, options: Options | None = None, tick: Tick | None = None,
+    team: Team | None = None,
+) -> Done:  # fmt: skip
     """The same of inputs that are open, or of something that is no file (`weft.graph.stream.drawn`)."""
-    return _Conversion(list(inputs), Path(out), options or Options(), tick).run()
+    return _Conversion(lambda: list(inputs), Path(out), options or Options(), tick, team or Alone()).run()
 
 
 class _Conversion:
-    def __init__(self, inputs: list[Input], out: Path, options: Options, tick: Tick | None) -> None:
-        check_new(out)
-        self.out, self.options = out, options
-        self.inputs = inputs
-        self.weighted, self.carried = _same(self.inputs)
-        self.undirected = _undirected(self.inputs, options.undirected)
+    def __init__(
+        self, opened: Callable[[], list[Input]], out: Path, options: Options, tick: Tick | None, team: Team
+    ) -> None:
+        self.out, self.options, self.team = out, options, team
         self.tick = tick or (lambda stage, done, total: None)
-        self.arcs = sum(source.expected() for source in self.inputs)
-        self.payload = 4 * self.weighted + 8 * len(self.carried)
-        threads = options.threads or len(os.sched_getaffinity(0))
-        self.plan: Plan = plan(options.memory, threads, self.payload, self.arcs)
         self.spaces = threading.local()
         self.given = 0
-        self.per_file = [0] * len(self.inputs)
         self.bad = Bad()
+        sizes = together(team, lambda: self._begin(opened))
+        # Pieces are the same on all ranks.
+        bits, segment = (min(size[k] for size in sizes) for k in range(2))
+        self.plan: Plan = replace(self.planned, bits=bits, segment=segment)
+        self.per_file = [0] * len(self.inputs)
+
+    def _begin(self, opened: Callable[[], list[Input]]) -> list[int]:
+        check_new(self.out)
+        self.inputs = opened()
+        self.weighted, self.carried = _same(self.inputs)
+        self.undirected = _undirected(self.inputs, self.options.undirected)
+        self.arcs = sum(source.expected() for source in self.inputs)
+        self.payload = 4 * self.weighted + 8 * len(self.carried)
+        threads = self.options.threads or len(os.sched_getaffinity(0))
+        self.planned = plan(self.options.memory, threads, self.payload, self.arcs)
+        if self.team.rank == 0:
+            self._check_disk()
+        return [self.planned.bits, self.planned.segment]
 
     @property
     def both(self) -> bool:
@@ -136,20 +156,24 @@ class _Conversion:
         return self.undirected and not self.payload
 
     def run(self) -> Done:
-        self._check_disk()
         scratch = Path(self.options.scratch) if self.options.scratch else self.out.parent
-        self.journal = Journal(scratch / f".{self.out.name}.convert", self._what())
+        sizes = {"bits": self.plan.bits, "segment": self.plan.segment}
+        self.journal = Journal(scratch / f".{self.out.name}.convert", self._what(), sizes, self.team)
+        self.plan = replace(self.plan, **self.journal.how)
         try:
             found = self._convert()
         except KeyboardInterrupt:
             self.journal.close()
             raise
         except OSError as error:
-            self.journal.remove()
+            cleared(self.team, error, self.journal.remove)
             why = f"{error.strerror or error}"
             raise UserError(f"cannot write {self.out}: {why}. Check the folder and its space.") from None
-        except BaseException:
-            self.journal.remove()
+        except BaseException as error:
+            if self.team.size > 1 and not isinstance(error, UserError):
+                self.journal.close()  # a rank was lost: the others may go on
+            else:
+                cleared(self.team, error, self.journal.remove)
             raise
         self.journal.remove()
         return found
@@ -163,38 +187,79 @@ class _Conversion:
         if not wide:
             fixed = all(source.fixed for source in self.inputs)
             present = None if fixed else np.zeros(self.plan.bits // 64, np.uint64)
-            try:
-                runs = self._read(present)
-            except TooWide:
-                wide, present = True, None
-                self.journal.add({"stage": "wide"})
+            runs, wide = self._keys(present)
         if wide:
-            names = Names(self.journal, self.plan, self.inputs, self.options.text_ids, self._space, self.tick)
+            present = None
+            names = Names(self.journal, self.plan, self.inputs, self.options.text_ids, self.team, self.tick)
             runs = names.read(self._keyed, self._segments, self._announced())
             self.given = names.given
             self.per_file, self.bad = names.per_file, names.bad
         for source, given in zip(self.inputs, self.per_file, strict=True):
             source.check(given)
+        runs = runs_of_all(self.team, self.journal.folder, "keys", runs)
         if self.undirected and self.payload:
             runs = self._mirrored(runs)
         n, ranks = self._number(present, names)
-        return self._write(runs, n, ranks, names)
+        merge = {"weight": np.maximum if self.undirected else np.add} if self.weighted else {}
+        kinds, folder = self._kinds(runs), self.journal.folder
+        assembly = Assembly(self.out, folder, self.team, self.plan, self._space, self.tick, kinds, merge)
+        extra: list[Attached] = []
+        together(self.team, lambda: extra.append(Attached(self.options, n, self.plan.free)))
+        name = self.options.name or stem(self.inputs[0].path)
+        arcs = assembly.write(name, runs, n, ranks, names, extra[0], str(self.inputs[0].path))
+        return self._done(n, arcs, kinds, extra[0])
 
     # Reading
 
+    def _keys(self, present: np.ndarray | None) -> tuple[list[Run], bool]:
+        """This rank's runs of keys, and whether some rank met an id that is too wide for this."""
+        runs: list[Run] = []
+
+        def work() -> list[Any]:
+            try:
+                runs.extend(self._read(present))
+            except TooWide:
+                self.journal.add({"stage": "wide"})
+                self.journal.flag("wide")
+                return [None, None]
+            return [self.per_file, list(vars(self.bad).values())]
+
+        told = together(self.team, work, lambda: self.journal.flag("stop"))
+        if any(counts is None for counts, _ in told):
+            return [], True
+        self.per_file = [sum(counts) for counts in zip(*(counts for counts, _ in told), strict=True)]
+        self.given, self.bad = sum(self.per_file), Bad()
+        for _, bad in told:
+            self.bad.add(Bad(*bad))
+        if present is not None:
+            either(self.team, self.journal.folder, present)
+        return runs, False
+
     def _segments(self, done: set[tuple[int, int]]) -> Iterator[tuple[int, Input, Segment]]:
+        """This rank's share of what is left: segments in turn, or files where they are read whole."""
+        rank, size = self.team.rank, self.team.size
         for at, source in enumerate(self.inputs):
+            if source.whole and at % size != rank:
+                continue
             for segment in source.segments(self.plan.segment, {s for f, s in done if f == at}):
-                yield at, source, segment
+                if source.whole or (at + segment.number) % size == rank:
+                    if self.journal.flagged("stop"):
+                        raise Stopped
+                    yield at, source, segment
 
     def _read(self, present: np.ndarray | None) -> list[Run]:
-        """All input as sorted runs of keys; the bits of ids that occur are set."""
+        """Input as sorted runs of keys; the bits of ids that occur are set."""
         limit = self.plan.bits
         if present is None:
             limit = max((source.num_nodes or 0 for source in self.inputs), default=0)
-        runs, done = self._known("read")
+        done = {(e["file"], e["segment"]) for e in self.journal.done if e.get("stage") == "read"}
         total = sum(source.size for source in self.inputs)
-        passed = sum(entry["bytes"] for entry in self.journal.done if entry.get("stage") == "read")
+        runs, passed = [], 0
+        for entry in self.journal.own("read"):
+            runs += [Run.known(self.journal.folder, facts) for facts in entry["runs"]]
+            self.per_file[entry["file"]] += entry["given"]
+            self.bad.add(Bad(*entry["skipped"]))
+            passed += entry["bytes"]
         if present is not None:
             for _ in in_order(lambda run: self._mark(run, present), runs, self.plan.threads):
                 pass
@@ -204,7 +269,10 @@ class _Conversion:
             found, given = self._keyed(at, segment, segment.arcs(), limit, present)
             return at, segment, found, given
 
-        self.tick("read", passed, total)
+        def progress() -> None:
+            self.tick("read", min(total, passed * self.team.size), total)
+
+        progress()
         for at, segment, found, given in in_order(work, self._segments(done), self.plan.threads):
             facts = [run.facts() for run in found]
             self.bad.add(segment.bad)
@@ -213,23 +281,12 @@ class _Conversion:
                  "given": given, "runs": facts, "skipped": list(vars(segment.bad).values())}
             )  # fmt: skip
             runs += found
-            self.given += given
             self.per_file[at] += given
             passed += segment.bytes
-            self.tick("read", passed, total)
+            progress()
+            if self.journal.flagged("wide"):
+                raise TooWide
         return runs
-
-    def _known(self, stage: str) -> tuple[list[Run], set[tuple[int, int]]]:
-        """Runs that an earlier start made, and the segments that they are of."""
-        runs, done = [], set()
-        for entry in self.journal.done:
-            if entry.get("stage") == stage:
-                runs += [Run.known(self.journal.folder, facts) for facts in entry["runs"]]
-                done.add((entry["file"], entry["segment"]))
-                self.given += entry["given"]
-                self.per_file[entry["file"]] += entry["given"]
-                self.bad.add(Bad(*entry["skipped"]))
-        return runs, done
 
     def _mark(self, run: Run, present: np.ndarray) -> None:
         for first in range(0, run.count, 1 << 20):
@@ -271,31 +328,41 @@ class _Conversion:
 
     def _mirrored(self, runs: list[Run]) -> list[Run]:
         """Each arc once, and its mirror: runs of the first, then of the second."""
-        kinds, total, seen = self._kinds(runs), max(1, sum(run.count for run in runs)), 0
+        kinds, total = self._kinds(runs), max(1, sum(run.count for run in runs))
         merge = {"weight": np.add} if self.weighted else {}
+        team, rank = self.team, self.team.rank
+        begins = cuts(team, runs)
+        own: list[Run] = []
 
-        def work(part: Range) -> tuple[list[Run], int]:
+        def mirror(part: Range) -> tuple[list[Run], int]:
             found = gather(part, self._space(), kinds, merge)
-            forward = write_run(self._file("f", part.number), found.keys, found.columns, (2, part.number))
+            place = (rank, part.number)
+            forward = write_run(self._file("f", *place), found.keys, found.columns, (2, *place))
             keys = found.keys >> np.uint64(32) | found.keys << np.uint64(32)
             index = np.arange(len(keys), dtype=np.uint32)
             native.sort(keys, self._space().take("scratch", len(keys), np.uint64), index, index.copy())
             columns = {name: x[index] for name, x in found.columns.items()}
-            back = write_run(self._file("b", part.number), keys, columns, (3, part.number))
+            back = write_run(self._file("b", *place), keys, columns, (3, *place))
             return [forward, back], part.count
 
-        both: list[Run] = []
-        for made, count in in_order(work, ranges(runs, self.plan.part), self.plan.threads):
-            both += made
-            seen += count
-            self.tick("mirror", seen, total)
+        def work() -> None:
+            seen = 0
+            parts = ranges(runs, self.plan.part, begins[rank], begins[rank + 1])
+            for made, count in in_order(mirror, parts, self.plan.threads):
+                own.extend(made)
+                seen += count
+                self.tick("mirror", min(total, seen * team.size), total)
+
+        together(team, work)
+        both = runs_of_all(team, self.journal.folder, "mirrors", own)
         self.merged = self.given - sum(run.count for run in both) // 2
-        for run in runs:
-            run.path.unlink()
+        if rank == 0:
+            for run in runs:
+                run.path.unlink()
         return both
 
-    def _file(self, kind: str, number: int) -> Path:
-        return self.journal.folder / f"{kind}-{number}"
+    def _file(self, kind: str, *number: int) -> Path:
+        return self.journal.folder / "-".join((kind, *map(str, number)))
 
     def _kinds(self, runs: list[Run]) -> dict[str, str]:
         """The type of each column in the end: whole numbers only where all are."""
@@ -305,7 +372,7 @@ class _Conversion:
                 kinds[name] = np.promote_types(kinds.get(name, kind), kind).str
         return kinds
 
-    # Writing
+    # Numbering
 
     def _number(self, present: np.ndarray | None, names: Names | None) -> tuple[int, native.Ranks | None]:
         """How many vertices there are, and where ids are not 0..n-1 the places of them."""
@@ -339,56 +406,9 @@ class _Conversion:
         said = [source.num_nodes for source in self.inputs if source.num_nodes is not None]
         return max(said) if len(said) == len(self.inputs) else None
 
-    def _write(self, runs: list[Run], n: int, ranks: native.Ranks | None, names: Names | None) -> Done:
-        kinds = self._kinds(runs)
-        merge = {"weight": np.maximum if self.undirected else np.add} if self.weighted else {}
-        index_kind = "<i4" if n < 2**31 else "<i8"
-        total, seen = max(1, sum(run.count for run in runs)), 0
-        extra = Attached(self.options, n, self.plan.free)
-
-        def work(part: Range) -> tuple[Sorted, np.ndarray, np.ndarray, np.ndarray]:
-            found = gather(part, self._space(), kinds, merge)
-            columns = np.empty(len(found.keys), index_kind)
-            rows, counts = native.split(found.keys, ranks, columns)
-            return found, columns, rows.copy(), counts.copy()
-
-        with replacing(self.out) as file:
-            writer = Writer(file)
-            pointers = Pointers(writer.grow("indptr", "<i8", rows=n + 1), n)
-            indices = writer.grow("indices", index_kind)
-            spools = {name: Spool(self._file("s", k), kind) for k, (name, kind) in enumerate(kinds.items())}
-            self.tick("write", 0, total)
-            for found, columns, rows, counts in in_order(
-                work, ranges(runs, self.plan.part), self.plan.threads
-            ):
-                indices.append(columns)
-                pointers.add(rows, counts)
-                for name, spool in spools.items():
-                    spool.append(self._sound(name, found.columns[name]))
-                seen += found.given
-                self.tick("write", seen, total)
-            indices.end()
-            pointers.end()
-            for name, spool in spools.items():
-                spool.to(writer, "weights" if name == "weight" else f"arc_{name}")
-            if ranks is not None:
-                write_ids(writer, ranks)
-            if names is not None:
-                names.write(writer)
-            extra.write(writer)
-            writer.finish(self.options.name or stem(self.inputs[0].path), extra.num_classes)
-        return self._done(n, pointers.total, kinds, extra)
-
-    def _sound(self, name: str, values: np.ndarray) -> np.ndarray:
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            wild = float(values[~np.isfinite(values)][0])
-            what = "a weight" if name == "weight" else f"{name} of an arc"
-            raise UserError(f"{self.inputs[0].path}: {what} is {wild}. Replace it by a finite number.")
-        return values
-
     def _done(self, n: int, arcs: int, kinds: dict[str, str], extra: Attached) -> Done:
         merged = getattr(self, "merged", self.given - arcs)
-        if self.carried and merged > 0:
+        if self.carried and merged > 0 and self.team.rank == 0:
             fate = (["weights are added up"] if self.weighted else []) + [
                 f"of {', '.join(self.carried)} the first is kept"
             ]
@@ -425,9 +445,9 @@ class _Conversion:
         files = [source.stamp() for source in self.inputs]
         o = self.options
         return {
-            "weft": 1, "files": files, "segment": self.plan.segment, "undirected": self.undirected,
+            "weft": 2, "files": files, "undirected": self.undirected,
             "columns": list(o.arc_columns) if o.arc_columns is not None else None, "skip_bad": o.skip_bad,
-            "text_ids": o.text_ids, "header": o.header, "bits": self.plan.bits,
+            "text_ids": o.text_ids, "header": o.header,
         }  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""Graphs that are drawn piece by piece: Erdős–Rényi and Kronecker of any size, into a store or an edge list.
+"""Graphs that are drawn piece by piece: Erdős–Rényi, Kronecker and BTER of any size, into a store or an edge
+list, or on ranks (`weft.parallel.drawn`).
 
     piece k   2^20 draws from the generator of (seed, k): it can be drawn again, or alone, on any thread
 
-They are not the graphs that `er` and `kronecker` give for the same seed: there, labels are permuted by a
-table, er draws until so many arcs differ, Kronecker joins a vertex left alone to another. Here arcs drawn
-twice are merged, labels are permuted by a formula, and vertices without arcs stay.
+They are not the graphs that `er`, `kronecker` and `bter` give for the same seed: there, labels are permuted
+by a table, er draws until so many arcs differ, Kronecker joins a vertex left alone to another. Here arcs
+drawn twice are merged, labels are permuted by a formula, and vertices without arcs stay.
 """
 
 from __future__ import annotations
@@ -17,16 +18,26 @@ from typing import Any
 import numpy as np
 
 from weft.errors import UserError, unknown
-from weft.graph.generators.common import positive
+from weft.graph.generators.bter import like_degrees, power_law
+from weft.graph.generators.common import fraction, positive
 from weft.graph.generators.kronecker import MAX_SCALE, A, B, C
+from weft.graph.stream.drawn_bter import PIECE, BterDraws
 from weft.graph.stream.pieces import Arcs, Segment
 from weft.graph.stream.runs import in_order
 from weft.graph.writer import check_new, replacing
 
-PIECE = 1 << 20
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "er": {"nodes": 10_000, "degree": 16.0, "seed": 0, "directed": False},
     "kronecker": {"scale": 14, "degree": 16.0, "seed": 0, "directed": False},
+    "bter": {
+        "nodes": 10_000,
+        "degree": 10.0,
+        "max_degree": 0,
+        "clustering": 0.5,
+        "seed": 0,
+        "like": "",
+        "times": 1,
+    },
 }
 """Generator → what it takes, with the defaults."""
 
@@ -41,6 +52,7 @@ class Drawn:
     """
 
     fixed = True
+    whole = False
     weighted = False
 
     def __init__(self, kind: str, arguments: dict[str, Any]) -> None:
@@ -52,16 +64,27 @@ class Drawn:
         self.kind, self.path = kind, Path(kind)
         self._how: dict[str, Any] = KINDS[kind] | arguments
         positive("degree", self._how["degree"], least=0)
+        self._bter: BterDraws | None = None
         if kind == "kronecker":
             if not 0 <= self._how["scale"] <= MAX_SCALE:
                 raise UserError(f"scale={self._how['scale']} is no such scale. Use 0 to {MAX_SCALE}.")
             self.num_nodes = 1 << self._how["scale"]
+        elif kind == "bter":
+            self._bter = _bter(self._how)
+            self.num_nodes = self._bter.num_nodes
+            # Names are permuted as Kronecker's are, among the powers of two, until they are vertices.
+            self._how["scale"] = max(2, (self.num_nodes - 1).bit_length())
         else:
             positive("nodes", self._how["nodes"])
             self.num_nodes = self._how["nodes"]
-        self.undirected = not self._how["directed"]
-        self._draws = round(self.num_nodes * self._how["degree"] / (2 if self.undirected else 1))
-        self.size = 16 * self._draws
+        self.undirected = not self._how.get("directed", False)
+        draws = round(self.num_nodes * self._how["degree"] / (2 if self.undirected else 1))
+        self.sizes = [min(PIECE, draws - at) for at in range(0, draws, PIECE)]
+        """Draws of each piece."""
+        if self._bter is not None:
+            self.sizes, draws = self._bter.sizes, self._bter.expected
+        self._draws = draws
+        self.size = 16 * sum(self.sizes)
         self.carried: list[str] = []
 
     def stamp(self) -> list[Any]:
@@ -72,9 +95,8 @@ class Drawn:
         return self._draws
 
     def segments(self, size: int, done: set[int]) -> Iterator[Segment]:
-        for number in range(-(-self._draws // PIECE)):
+        for number, count in enumerate(self.sizes):
             if number not in done:
-                count = min(PIECE, self._draws - number * PIECE)
                 yield Segment(number, 16 * count, partial(self._arcs, number, count))
 
     def check(self, given: int) -> None:
@@ -85,6 +107,10 @@ class Drawn:
 
     def draw(self, number: int, count: int) -> Arcs:
         """Piece `number`, of so many draws; loops are left out."""
+        if self._bter is not None:
+            source, target = (self._within(self._renamed(ends)) for ends in self._bter.draw(number))
+            keep = source != target
+            return Arcs(source[keep], target[keep])
         rng = np.random.Generator(np.random.SFC64([self._how["seed"], number]))
         if self.kind == "er":
             source, target = (rng.integers(self.num_nodes, size=count) for _ in range(2))
@@ -117,6 +143,22 @@ class Drawn:
             x = x * np.uint64(factor) + np.uint64(self._how["seed"] + 1) & mask
             x ^= x >> half
         return x.view(np.int64)
+
+    def _within(self, ids: np.ndarray) -> np.ndarray:
+        """Names that are no vertices are renamed again: the permutation leads each back among them."""
+        while (beyond := ids >= self.num_nodes).any():
+            ids[beyond] = self._renamed(ids[beyond])
+        return ids
+
+
+def _bter(how: dict[str, Any]) -> BterDraws:
+    if how["like"] or how["times"] != 1:
+        degrees, clustering = like_degrees(how["like"], how["times"], False, how["seed"])
+    else:
+        degrees = power_law(how["nodes"], how["degree"], how["max_degree"] or None)
+        fraction("clustering", how["clustering"])
+        clustering = np.full(len(degrees), float(how["clustering"]))
+    return BterDraws(degrees, clustering, how["seed"])
 
 
 def write_arcs(drawn: Drawn, out: str | Path, threads: int, tick: Any = None) -> int:

@@ -47,16 +47,20 @@ def _opened(paths: Sequence[Path], options: Options) -> Iterator[Input]:
             )
         if options.skip_bad and not name.endswith((*LISTS, *MATRICES)):
             raise UserError(f"--skip-bad is about lines, {path.name} has none. Leave it out.")
-        if options.text_ids and not name.endswith(LISTS):
-            raise UserError(f"--text-ids is for edge lists, {path.name} is none. Leave it out.")
-        if options.text_ids:
+        if options.text_ids and not name.endswith((*LISTS, *TABLES)):
+            raise UserError(
+                f"--text-ids is for edge lists and parquet, {path.name} is neither. Leave it out."
+            )
+        if options.header and not name.endswith(LISTS):
+            raise UserError(f"--header is for edge lists, {path.name} names its columns. Leave it out.")
+        if options.text_ids and name.endswith(LISTS):
             yield NamedText(path, options.arc_columns, options.skip_bad, options.header)
         elif name.endswith(LISTS):
             yield Text(path, options.arc_columns, options.skip_bad)
         elif name.endswith(MATRICES):
             yield Matrix(path, None, options.skip_bad)
         elif name.endswith(TABLES):
-            yield Parquet(path, options.arc_columns)
+            yield Parquet(path, options.arc_columns, options.text_ids)
         elif name.endswith(".npz"):
             yield Coordinates(path, options.arc_columns)
         else:

@@ -10,8 +10,10 @@ Nothing of n is held: the ids go to the store as they are numbered, the numbers 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +22,13 @@ from weft.graph.stream import native
 from weft.graph.stream.journal import Journal
 from weft.graph.stream.pieces import Arcs, Bad, Input, Segment
 from weft.graph.stream.plan import Plan
-from weft.graph.stream.runs import Range, Run, Space, in_order, ranges, read_into, write_run
+from weft.graph.stream.runs import Range, Run, in_order, ranges, read_into, write_all, write_run
+from weft.graph.stream.team import Team, cuts, runs_of_all, together
 from weft.graph.writer import Writer
 
 Keyed = Callable[[int, Segment, Iterator[Arcs], int, np.ndarray | None], tuple[list[Run], int]]
+Tick = Callable[[str, int, int], None]
+_MOST = 2**32 - 1
 Segments = Callable[[set[tuple[int, int]]], Iterator[tuple[int, Input, Segment]]]
 
 
@@ -31,13 +36,13 @@ class Names:
     """The ids of a conversion, and its arcs by numbers."""
 
     def __init__(
-        self, journal: Journal, plan: Plan, inputs: Sequence[Input], text: bool, space: Callable[[], Space],
-        tick: Callable[[str, int, int], None],
+        self, journal: Journal, plan: Plan, inputs: Sequence[Input], text: bool, team: Team, tick: Tick,
     ) -> None:  # fmt: skip
         self._journal, self._plan, self._inputs, self._text = journal, plan, inputs, text
-        self._space, self._tick = space, tick
-        self._ids = journal.folder / "ids"
+        self._team, self._tick = team, tick
         self._count = self._top = 0
+        self._cuts: list[Any] = []
+        self._bases: list[int] = []
         self._width = 1
         self._stay = False
         self.given = 0
@@ -49,28 +54,41 @@ class Names:
         return announced if announced is not None and self._stay else self._count
 
     def read(self, keyed: Keyed, segments: Segments, announced: int | None) -> list[Run]:
-        """All input as sorted runs of keys."""
-        pieces = self._read(segments)
-        self._name(pieces)
+        """All input as sorted runs of keys, of which this rank makes some."""
+        team = self._team
+        pieces: list[tuple[int, Run, Run]] = []
+
+        def work() -> list[Any]:
+            pieces.extend(self._read(segments))
+            return [self.per_file, list(vars(self.bad).values())]
+
+        told = together(team, work, lambda: self._journal.flag("stop"))
+        self.per_file = [sum(counts) for counts in zip(*(counts for counts, _ in told), strict=True)]
+        self.given, self.bad = sum(self.per_file), Bad()
+        for _, bad in told:
+            self.bad.add(Bad(*bad))
+        runs = runs_of_all(team, self._journal.folder, "ids", [ids for _, ids, _ in pieces])
+        self._name(runs)
         self._stay = announced is not None and not self._text and self._top < announced
-        return self._key(pieces, keyed)
+        number = {run.path: place for place, run in enumerate(runs)}
+        made: list[Run] = []
+        together(team, lambda: made.extend(self._key(pieces, number, keyed)))
+        return made
 
     # Read
 
     def _read(self, segments: Segments) -> list[tuple[int, Run, Run]]:
-        """(file, distinct ids, codes) of each piece."""
+        """(file, distinct ids, codes) of each piece that this rank reads."""
         found: list[tuple[int, Run, Run]] = []
-        done = set()
         folder = self._journal.folder
+        done = {(e["file"], e["segment"]) for e in self._journal.done if e.get("stage") == "names"}
         passed = 0
-        for entry in self._journal.done:
-            if entry.get("stage") == "names":
-                done.add((entry["file"], entry["segment"]))
-                passed += entry["bytes"]
-                self.per_file[entry["file"]] += entry["given"]
-                self.bad.add(Bad(*entry["skipped"]))
-                for a, b in entry["runs"]:
-                    found.append((entry["file"], Run.known(folder, a), Run.known(folder, b)))
+        for entry in self._journal.own("names"):
+            passed += entry["bytes"]
+            self.per_file[entry["file"]] += entry["given"]
+            self.bad.add(Bad(*entry["skipped"]))
+            for a, b in entry["runs"]:
+                found.append((entry["file"], Run.known(folder, a), Run.known(folder, b)))
         total = sum(source.size for source in self._inputs)
 
         def work(item: tuple[int, Input, Segment]) -> tuple[int, Segment, list[tuple[Run, Run]]]:
@@ -88,8 +106,7 @@ class Names:
             self.bad.add(segment.bad)
             found += [(at, a, b) for a, b in pairs]
             passed += segment.bytes
-            self._tick("read", passed, total)
-        self.given = sum(self.per_file)
+            self._tick("read", min(total, passed * self._team.size), total)
         return found
 
     def _coded(self, at: int, segment: Segment) -> Iterator[tuple[Run, Run]]:
@@ -128,58 +145,86 @@ class Names:
 
     # Name
 
-    def _name(self, pieces: list[tuple[int, Run, Run]]) -> None:
-        runs = [ids for _, ids, _ in pieces]
+    def _name(self, runs: Sequence[Run]) -> None:
+        """Number the distinct ids of all runs: each rank those of a range, from 0 on; bases follow."""
+        team, rank = self._team, self._team.rank
         self._width = max((np.dtype(run.kind).itemsize for run in runs), default=1)
         each = 8 * 6 if not self._text else 6 * self._width + 48
         most = max(1 << 12, self._plan.free // 2 // (self._plan.threads + 1) // each)
-        total, seen = max(1, sum(run.count for run in runs)), 0
+        total = max(1, sum(run.count for run in runs))
+        self._cuts = cuts(team, runs)
+        between = self._cuts[rank], self._cuts[rank + 1]
 
-        def work(part: Range) -> tuple[Range, np.ndarray, np.ndarray]:
+        def distinct_of(part: Range) -> tuple[Range, np.ndarray, np.ndarray]:
             values = np.concatenate([run.read(first, last) for run, first, last in part.slices])
             return part, *distinct(values)
 
-        with open(self._ids, "wb") as file:
-            for part, ids, codes in in_order(work, ranges(runs, most), self._plan.threads):
-                file.write(np.ascontiguousarray(ids.astype(self._kind())).tobytes())
-                at = 0
-                for run, first, last in part.slices:
-                    numbers = (codes[at : at + last - first].astype(np.int64) + self._count).astype(np.uint32)
-                    _put(_numbers_of(run), 4 * first, numbers)
-                    at += last - first
-                self._count += len(ids)
-                if not self._text and len(ids):
-                    self._top = int(ids[-1])
-                if self._count > 2**32 - 1:
-                    raise UserError(
-                        "there are more than 4,294,967,295 vertices. weft numbers them in 32 bits."
-                    )
-                seen += part.count
-                self._tick("name", seen, total)
+        def work() -> list[int]:
+            count = top = seen = 0
+            with open(self._ids(rank), "wb") as file:
+                for part, ids, codes in in_order(
+                    distinct_of, ranges(runs, most, *between), self._plan.threads
+                ):
+                    file.write(np.ascontiguousarray(ids.astype(self._kind())).tobytes())
+                    at = 0
+                    for run, first, last in part.slices:
+                        numbers = (codes[at : at + last - first].astype(np.int64) + count).astype(np.uint32)
+                        _put(_numbers_of(run), 4 * first, numbers)
+                        at += last - first
+                    count += len(ids)
+                    if not self._text and len(ids):
+                        top = int(ids[-1])
+                    if count > _MOST:
+                        raise _too_many()
+                    seen += part.count
+                    self._tick("name", min(total, seen * team.size), total)
+            return [count, top]
+
+        found = together(team, work)
+        counts = [count for count, _ in found]
+        self._bases = [sum(counts[:rank]) for rank in range(team.size)]
+        self._count, self._top = sum(counts), max(top for _, top in found)
+        if self._count > _MOST:
+            raise _too_many()
+
+    def _ids(self, rank: int) -> Path:
+        return self._journal.folder / f"ids-{rank}"
 
     def _kind(self) -> str:
         return f"S{self._width}" if self._text else "<u8"
 
     # Key
 
-    def _key(self, pieces: list[tuple[int, Run, Run]], keyed: Keyed) -> list[Run]:
-        runs: list[Run] = []
+    def _key(
+        self, pieces: list[tuple[int, Run, Run]], number: dict[Path, int], keyed: Keyed
+    ) -> Iterator[Run]:
         limit = 2**32
 
-        def work(item: tuple[int, tuple[int, Run, Run]]) -> tuple[list[Run], Run, Run]:
-            number, (at, ids, codes) = item
-            numbers = np.empty(ids.count, np.uint32)
-            read_into(_numbers_of(ids), 0, numbers)
-            own = ids.read(0, ids.count).astype(np.int64) if self._stay else numbers.astype(np.int64)
-            made, _ = keyed(at, Segment(number, 0, lambda: iter(())), self._numbered(codes, own), limit, None)
+        def work(item: tuple[int, Run, Run]) -> tuple[list[Run], Run, Run]:
+            at, ids, codes = item
+            if self._stay:
+                own = ids.read(0, ids.count).astype(np.int64)
+            else:
+                own = self._numbers(ids)
+            place = Segment(number[ids.path], 0, lambda: iter(()))
+            made, _ = keyed(at, place, self._numbered(codes, own), limit, None)
             return made, ids, codes
 
-        for seen, (made, ids, codes) in enumerate(in_order(work, enumerate(pieces), self._plan.threads), 1):
-            runs += made
+        for seen, (made, ids, codes) in enumerate(in_order(work, pieces, self._plan.threads), 1):
+            yield from made
             for path in (ids.path, codes.path, _numbers_of(ids)):
                 path.unlink()
             self._tick("key", seen, len(pieces))
-        return runs
+
+    def _numbers(self, ids: Run) -> np.ndarray:
+        """The numbers of a piece's ids: those of their ranges, and what the ranges before have."""
+        found = np.empty(ids.count, np.uint32)
+        read_into(_numbers_of(ids), 0, found)
+        own = found.astype(np.int64)
+        places = [*(ids.place(key) for key in self._cuts[:-1]), ids.count]
+        for base, first, last in zip(self._bases, places[:-1], places[1:], strict=True):
+            own[first:last] += base
+        return own
 
     def _numbered(self, codes: Run, own: np.ndarray) -> Iterator[Arcs]:
         step = 1 << 18
@@ -196,11 +241,12 @@ class Names:
             return
         kind, row = ("|u1", (self._width,)) if self._text else ("<i8", ())
         grows = writer.grow("vertex_name" if self._text else "ids", kind, row)
-        with open(self._ids, "rb") as file:
-            step = max(1, (1 << 22) // self._width) * self._width if self._text else 1 << 22
-            while part := file.read(step):
-                array = np.frombuffer(part, np.uint8 if self._text else np.int64)
-                grows.append(array.reshape(-1, *row))
+        step = max(1, (1 << 22) // self._width) * self._width if self._text else 1 << 22
+        for rank in range(self._team.size):
+            with open(self._ids(rank), "rb") as file:
+                while part := file.read(step):
+                    array = np.frombuffer(part, np.uint8 if self._text else np.int64)
+                    grows.append(array.reshape(-1, *row))
         grows.end()
 
 
@@ -229,6 +275,11 @@ def _numbers_of(run: Run) -> Path:
 
 
 def _put(path: Path, at: int, array: np.ndarray) -> None:
-    with open(path, "r+b" if path.exists() else "wb") as file:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)  # other ranks may write to it, too
+    with open(handle, "wb", buffering=0) as file:
         file.seek(at)
-        file.write(array.tobytes())
+        write_all(file, array)
+
+
+def _too_many() -> UserError:
+    return UserError(f"there are more than {_MOST:,} vertices. weft numbers them in 32 bits.")

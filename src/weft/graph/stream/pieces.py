@@ -59,6 +59,7 @@ class Input(Protocol):
 
     num_nodes   what the file announces, or None;  fixed  whether ids are those of 0..num_nodes-1, and stay
     undirected  whether the file says so;  size  its bytes
+    whole       whether it can only be read from the front to the back, so that one rank reads all of it
     """
 
     path: Path
@@ -66,6 +67,9 @@ class Input(Protocol):
     num_nodes: int | None
     fixed: bool
     undirected: bool
+
+    @property
+    def whole(self) -> bool: ...
 
     @property
     def weighted(self) -> bool:

@@ -51,12 +51,17 @@ class Run:
         }  # fmt: skip
 
     @classmethod
-    def known(cls, folder: Path, facts: dict[str, Any]) -> Run:
-        """The run of a journal's entry."""
+    def told(cls, folder: Path, facts: dict[str, Any]) -> Run:
+        """The run of such facts, without its fences."""
         columns = {name: (str(kind), int(width)) for name, (kind, width) in facts["columns"].items()}
-        run = cls(
+        return cls(
             folder / facts["file"], int(facts["count"]), tuple(facts["order"]), columns, str(facts["kind"])
         )
+
+    @classmethod
+    def known(cls, folder: Path, facts: dict[str, Any]) -> Run:
+        """The run of a journal's entry."""
+        run = cls.told(folder, facts)
         run.fences = run.read(0, run.count)[::FENCE].copy() if run.count else run.fences
         return run
 
@@ -82,7 +87,7 @@ class Run:
 
     def place(self, key: Any) -> int:
         """How many of its keys are below this one."""
-        key = np.uint64(key) if isinstance(key, int) else np.bytes_(key)  # names of any width compare
+        key = _key(key)
         block = int(np.searchsorted(self.fences, key)) - 1
         if block < 0:
             return 0
@@ -112,29 +117,37 @@ def write_run(path: Path, keys: np.ndarray, columns: dict[str, np.ndarray], orde
     """A run of sorted keys and what goes along with them."""
     with open(path, "wb", buffering=0) as file:
         for array in (keys, *columns.values()):
-            _write_all(file, array)
+            write_all(file, array)
     kinds = {name: (x.dtype.str, x.shape[1] if x.ndim == 2 else 0) for name, x in columns.items()}
     return Run(path, len(keys), order, kinds, keys.dtype.str, keys[::FENCE].copy())
 
 
-def _write_all(file: Any, array: np.ndarray) -> None:
+def write_all(file: Any, array: np.ndarray) -> None:
+    """An array's bytes to a file without a buffer."""
     view = raw_bytes(np.ascontiguousarray(array))
     while view:
         view = view[file.write(view[: 1 << 24]) :]
 
 
-def bounds(runs: Sequence[Run], most: int) -> list[Any]:
-    """Keys at which ranges of about `most` entries begin, the least key first; by the fences alone.
+def bounds(runs: Sequence[Run], most: int, low: Any = 0, high: Any = None) -> list[Any]:
+    """Keys from `low` on, below `high`, at which ranges of about `most` entries begin; by the fences alone.
 
     >>> run = Run(Path("-"), 3 * FENCE, (0,), fences=np.array([0, 10, 20], np.uint64))
-    >>> bounds([run], FENCE)
-    [0, 10, 20]
+    >>> bounds([run], FENCE), bounds([run], FENCE, 5, 20)
+    ([0, 10, 20], [5])
     """
     fences = np.sort(np.concatenate([run.fences for run in runs])) if runs else np.zeros(0, np.uint64)
     if not len(fences):
         return []
-    chosen = np.unique(fences[:: max(1, most // FENCE)])
-    return list(chosen.tolist())
+    first, last = np.searchsorted(fences, _key(low)), len(fences)
+    if high is not None:
+        last = np.searchsorted(fences, _key(high))
+    chosen = np.unique(fences[first : last : max(1, most // FENCE)])
+    return [low, *(key for key in chosen[1:].tolist())]
+
+
+def _key(key: Any) -> Any:
+    return np.uint64(key) if isinstance(key, int) else np.bytes_(key)  # names of any width compare
 
 
 @dataclass(frozen=True)
@@ -149,16 +162,16 @@ class Range:
     slices: list[tuple[Run, int, int]]
 
 
-def ranges(runs: Sequence[Run], most: int) -> Iterator[Range]:
-    """Ranges of about `most` entries that cover all, ascending."""
+def ranges(runs: Sequence[Run], most: int, low: Any = 0, high: Any = None) -> Iterator[Range]:
+    """Ranges of about `most` entries that cover all keys from `low` on, below `high`; ascending."""
     ordered = sorted(runs, key=lambda run: run.order)
-    begins = bounds(ordered, most)
-    before = [0] * len(ordered)
-    for number in range(len(begins)):
-        last = number + 1 == len(begins)
-        after = [run.count if last else run.place(begins[number + 1]) for run in ordered]
+    ends = [*bounds(ordered, most, low, high), high]
+    before = [run.place(low) for run in ordered]
+    for number, end in enumerate(ends[1:]):
+        after = [run.count if end is None else run.place(end) for run in ordered]
         slices = [(run, a, b) for run, a, b in zip(ordered, before, after, strict=True) if a < b]
-        yield Range(number, sum(b - a for _, a, b in slices), slices)
+        if slices:
+            yield Range(number, sum(b - a for _, a, b in slices), slices)
         before = after
 
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from weft.graph.stream.native import Ranks
-from weft.graph.writer import Growing, Writer, raw_bytes
+from weft.graph.writer import Part, Writer, raw_bytes
+
+
+class Grows(Protocol):
+    """Something that takes entries one after another."""
+
+    def append(self, array: np.ndarray) -> None: ...
 
 
 class Pointers:
-    """indptr from rows in ascending order and their counts: none of it is held."""
+    """indptr of rows first..last-1 from rows in ascending order and their counts: none of it is held.
 
-    def __init__(self, grows: Growing, n: int) -> None:
-        self._grows, self._n, self._row, self.total = grows, n, 0, 0
+    They are the rows' ends, counted from `first` on; `zero` stands before those of the first rank.
+    """
+
+    def __init__(self, grows: Grows, first: int, last: int, zero: bool) -> None:
+        self._grows, self._last, self._row, self.total = grows, last, first, 0
         self._open = 0
-        grows.append(np.zeros(1, np.int64))
+        if zero:
+            grows.append(np.zeros(1, np.int64))
 
     def add(self, rows: np.ndarray, counts: np.ndarray) -> None:
         """Arcs of further rows; the first may be the last of before."""
@@ -40,26 +51,25 @@ class Pointers:
 
     def end(self) -> None:
         none = np.zeros(0, np.int64)
-        self._upto(self._n, none, none)
-        self._grows.end()
+        self._upto(self._last, none, none)
 
 
 class Spool:
-    """A section that must wait for another to end."""
+    """Entries that must wait until their place in the store is known."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind, self._file = path, kind, open(path, "wb")  # noqa: SIM115 - closed in `to`
 
-    def append(self, values: np.ndarray) -> None:
-        self._file.write(raw_bytes(np.ascontiguousarray(values)))
+    def append(self, array: np.ndarray) -> None:
+        self._file.write(raw_bytes(np.ascontiguousarray(array)))
 
-    def to(self, writer: Writer, name: str) -> None:
+    def to(self, part: Part, more: int = 0) -> None:
+        """All of it into the store, with `more` added to each."""
         self._file.close()
-        grows = writer.grow(name, self._kind)
         with open(self._path, "rb") as file:
-            while part := file.read(1 << 24):
-                grows.append(np.frombuffer(part, self._kind))
-        grows.end()
+            while read := file.read(1 << 24):
+                values = np.frombuffer(read, self._kind)
+                part.append(values + more if more else values)
         self._path.unlink()
 
 

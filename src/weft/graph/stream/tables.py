@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.errors import UserError
 from weft.graph.readers.files import DAMAGED, PARSING, existing_file
+from weft.graph.stream.named_text import names_of
 from weft.graph.stream.pieces import Arcs, Segment
 
 ROWS = 1 << 18
@@ -24,8 +25,12 @@ class Table:
     """Arcs in named columns. `weight` is the weight, of what else is there `extra` names what to keep."""
 
     fixed = False
+    whole = False
     num_nodes: int | None = None
     undirected = False
+
+    text = False
+    """Whether ids are names."""
 
     def __init__(self, path: str | Path, extra: Sequence[str] | None) -> None:
         self.path = existing_file(path)
@@ -45,7 +50,12 @@ class Table:
         self._weight = next((name for name in wanted if name in ("weight", "data")), None)
         self.carried = [name for name in wanted if name != self._weight]
         for name in (*self._ends, *wanted):
-            if found[name] not in "iu" and (name in self._ends or found[name] != "f"):
+            if self.text and name in self._ends:
+                if found[name] != "S":
+                    raise UserError(f"{self.path}: column {name} does not hold names. Leave out --text-ids.")
+            elif found[name] == "S" and name in self._ends:
+                raise UserError(f"{self.path}: column {name} holds names. Add --text-ids.")
+            elif found[name] not in "iu" and (name in self._ends or found[name] != "f"):
                 raise UserError(
                     f"{self.path}: column {name} does not hold numbers that suit it. Convert it first."
                 )
@@ -78,6 +88,9 @@ class Table:
         ends = []
         for name in self._ends:
             ids = columns[name]
+            if self.text:
+                ends.append(ids)
+                continue
             if len(ids) and (ids.min() < 0 or ids.max() >= 2**63):
                 wild = int(ids.min() if ids.min() < 0 else ids.max())
                 raise UserError(f"{self.path}: id {wild} of column {name} is not in 0 to 2^63-1. Correct it.")
@@ -100,7 +113,11 @@ class Table:
 
 
 class Parquet(Table):
-    """A parquet file; a row group is a segment."""
+    """A parquet file; a row group is a segment. With `text` ids are names: columns of strings or bytes."""
+
+    def __init__(self, path: str | Path, extra: Sequence[str] | None, text: bool = False) -> None:
+        self.text = text
+        super().__init__(path, extra)
 
     def _open(self) -> dict[str, str]:
         import pyarrow as pa
@@ -119,6 +136,8 @@ class Parquet(Table):
                 kinds[column.name] = "i"
             elif pa.types.is_floating(column.type):
                 kinds[column.name] = "f"
+            elif _holds_names(column.type):
+                kinds[column.name] = "S"
             else:
                 kinds[column.name] = "O"
         return kinds
@@ -143,14 +162,33 @@ class Parquet(Table):
                         raise UserError(
                             f"{self.path}: a row has no value in a column. Fill it, or drop the row."
                         )
-                    yield self._arcs({name: batch[name].to_numpy(zero_copy_only=False) for name in wanted})
+                    yield self._arcs({name: self._values(name, batch[name]) for name in wanted})
         except (pa.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:120]
             raise UserError(f"{self.path} is not a sound parquet file ({reason}). Fetch it again.") from None
 
+    def _values(self, name: str, column: Any) -> np.ndarray:
+        if self.text and name in (self._ends or ()):
+            import pyarrow as pa
+
+            return names_of(column.cast(pa.binary()), lambda: f"{self.path}, column {name}")
+        values: np.ndarray = column.to_numpy(zero_copy_only=False)
+        return values
+
+
+def _holds_names(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    plain = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind)
+    if kinds.is_dictionary(kind):
+        return _holds_names(kind.value_type)
+    return bool(plain or kinds.is_large_binary(kind))
+
 
 class Coordinates(Table):
     """An npz archive of lists: source and target (or row and col), perhaps weight (or data) and others."""
+
+    whole = True
 
     def _open(self) -> dict[str, str]:
         kinds: dict[str, str] = {}

@@ -78,6 +78,10 @@ class Text:
     # What it is
 
     @property
+    def whole(self) -> bool:
+        return self.packed
+
+    @property
     def weighted(self) -> bool:
         return "weight" in self.names
 
