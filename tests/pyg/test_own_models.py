@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import pytest
@@ -85,20 +86,21 @@ def test_a_loop_of_ones_own_has_the_trainers_losses_and_words(model, ranks, stra
         assert bool(theirs) == (ranks > 1)
 
 
-def mixed(comm):
-    """A weft layer between torch's own: the result, and the gradient of every weight."""
+class Mixed(torch.nn.Module):
+    """A weft layer between torch's own."""
 
-    class Mixed(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.near = torch.nn.Linear(5, 4), GCNLayer(4, 3)
-            self.norm = torch.nn.BatchNorm1d(3)
+    def __init__(self):
+        super().__init__()
+        self.first, self.near = torch.nn.Linear(5, 4), GCNLayer(4, 3)
+        self.norm = torch.nn.BatchNorm1d(3)
 
-        def forward(self, A, x):
-            return self.norm(self.near(A, self.first(x).tanh()))
+    def forward(self, A, x):
+        return self.norm(self.near(A, self.first(x).tanh()))
 
-    torch.manual_seed(1)
-    net = Mixed().double()
+
+def mixed(comm, nets):
+    """The result of a rank's own copy, and the gradient of every weight."""
+    net = nets[comm.rank]
     with weft.ranks(comm, seed=0) as job:
         data = job.share(load(GRAPH), partition="random")
         A = job.operator(data, "gcn", dtype=torch.float64)
@@ -109,8 +111,9 @@ def mixed(comm):
 
 
 def test_weft_layers_stand_between_torchs_own_modules():
-    rows, grads = run_ranks(mixed, 1, "threads")[0]
-    for found, slopes in run_ranks(mixed, 3, "threads"):
+    net = Mixed().double()  # made once: ranks that are threads share torch's generator
+    rows, grads = run_ranks(mixed, 1, "threads", [copy.deepcopy(net)])[0]
+    for found, slopes in run_ranks(mixed, 3, "threads", [copy.deepcopy(net) for _ in range(3)]):
         torch.testing.assert_close(found, rows, rtol=1e-12, atol=1e-12)
         for a, b in zip(slopes, grads, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

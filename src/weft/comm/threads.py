@@ -8,12 +8,14 @@ order of ranks.
 
 All waiting goes through one lock, so the engine knows when everybody waits: a deadlock is an error at once,
 and names who waits where.
+
+One rank runs at a time, until it has to wait; then the one that could go on first has its turn. So a run has
+one order of events, and threads don't take Python's lock from each other within every operation of torch.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +30,7 @@ from weft.errors import UserError
 
 
 class _Waiter:
-    """A sleeping rank; woken once."""
+    """A rank that sleeps, or could go on and waits for its turn; woken once."""
 
     __slots__ = ("lock", "place", "woken")
 
@@ -80,7 +82,7 @@ class _Pending:
         if self.ready:
             self.finish()
             return True
-        time.sleep(0)  # a rank that asks in a loop lets the others run
+        self.world.pause(self.place)  # a rank that asks in a loop lets the others run
         return False
 
 
@@ -108,11 +110,12 @@ class World:
         self.lock = threading.Lock()
         self.alive = size
         self.asleep: dict[int, _Waiter] = {}
+        self.turns: deque[_Waiter] = deque()  # who could go on, in this order
         self.where = [_Whereabouts() for _ in range(size)]
         self.failed: PeerLost | None = None
         self.groups: dict[tuple[Any, ...], _Group] = {}
 
-    # Everything below is called with the lock held, except `sleep`, `leave` and `fail`.
+    # Everything below is called with the lock held, except `begin`, `pause`, `sleep`, `leave`, `fail`, `interrupt`.
 
     def group(self, key: tuple[Any, ...], size: int) -> _Group:
         if key not in self.groups:
@@ -129,7 +132,12 @@ class World:
         if not waiter.woken:
             waiter.woken = True
             del self.asleep[waiter.place]
-            waiter.lock.release()
+            self.turns.append(waiter)
+
+    def _next(self) -> None:
+        """The running rank stops: another has its turn."""
+        if self.turns:
+            self.turns.popleft().lock.release()
 
     def check(self) -> None:
         """Raise where another rank has failed."""
@@ -142,6 +150,24 @@ class World:
         for waiter in list(self.asleep.values()):
             self._rouse(waiter)
 
+    def begin(self) -> list[_Waiter]:
+        """What each rank waits for before its first step."""
+        with self.lock:
+            first = [_Waiter(place) for place in range(self.size)]
+            self.turns.extend(first)
+            self._next()
+        return first
+
+    def pause(self, place: int) -> None:
+        """Let those go on who can."""
+        with self.lock:
+            if not self.turns:
+                return
+            waiter = _Waiter(place)
+            self.turns.append(waiter)
+            self._next()
+        waiter.lock.acquire()
+
     def sleep(self, place: int, pendings: Sequence[_Pending]) -> None:
         """Sleep until one of `pendings` is ready."""
         with self.lock:
@@ -153,6 +179,7 @@ class World:
                 pending.waiters.append(waiter)
             self.asleep[place] = waiter
             self._break_if_stuck()
+            self._next()
         waiter.lock.acquire()
         with self.lock:
             for pending in pendings:
@@ -178,6 +205,7 @@ class World:
         with self.lock:
             self.alive -= 1
             self._break_if_stuck()
+            self._next()
 
     def interrupt(self) -> None:
         """Somebody outside of the ranks ends them all."""
@@ -189,6 +217,7 @@ class World:
         with self.lock:
             self.alive -= 1
             self._break(PeerLost(f"rank {place} failed: {type(error).__name__}: {error}"))
+            self._next()
 
 
 class _Group:
@@ -477,8 +506,9 @@ def run_threads(fn: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
         state = RankState()
         state.slot = world.where[rank]
         ledger.become(state)
+        turns[rank].lock.acquire()
         try:
-            # The ranks share the cores already: one thread each for the arithmetic.
+            # OpenMP keeps threads of its own for each rank: one each for the arithmetic.
             torch.set_num_threads(1)
             results[rank] = fn(ThreadCommunicator(world, (), rank, ranks, rank, state, "world"), *args)
         except BaseException as error:
@@ -487,7 +517,7 @@ def run_threads(fn: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
         else:
             world.leave()
 
-    before = torch.get_num_threads()
+    before, turns = torch.get_num_threads(), world.begin()
     workers = [threading.Thread(target=body, args=(rank,), name=f"rank {rank}") for rank in range(ranks)]
     for worker in workers:
         worker.start()
