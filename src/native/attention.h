@@ -14,7 +14,10 @@ namespace WEFT_ISA {
 namespace {
 
 // Vectors of a tile: with several heads or two sums; with one, as many as the registers hold.
-constexpr int kMixed = 8, kWidest = kVectorBytes == 64 ? 16 : 8;
+template <class V, class I>
+constexpr int kMixed = kOften<V, I> ? 8 : 4;
+template <class V, class I>
+constexpr int kWidest = kOften<V, I> ? (kVectorBytes == 64 ? 16 : 8) : 4;
 constexpr int64_t kTileBytes = 16384;
 constexpr int64_t kLongest = 256;
 
@@ -45,7 +48,7 @@ inline void add_vectors(const I* columns, const V* weight, int64_t heads, int64_
   }
 }
 
-template <class V, class I, int N = kWidest>
+template <class V, class I, int N = kWidest<V, I>>
 inline void add_width(int vectors, const I* columns, const V* weight, int64_t heads, int64_t count, int64_t reach,
                       const V* x, int64_t width, int64_t bytes, V* y, bool fresh) {
   if (vectors == N) add_vectors<V, I, N>(columns, weight, heads, count, reach, x, width, bytes, y, fresh);
@@ -68,7 +71,7 @@ inline void add_mixed(const I* columns, const V* weight, int64_t heads, const in
   for (int k = 0; k < N; ++k) store(y + k * L, fresh ? sum[k] : load<Vec<V>>(y + k * L) + sum[k]);
 }
 
-template <class V, class I, int N = kMixed>
+template <class V, class I, int N = kMixed<V, I>>
 inline void add_mixed_width(int vectors, const I* columns, const V* weight, int64_t heads, const int64_t* head,
                             int64_t count, int64_t reach, const V* x, int64_t width, int64_t bytes, V* y, bool fresh) {
   if (vectors == N) add_mixed<V, I, N>(columns, weight, heads, head, count, reach, x, width, bytes, y, fresh);
@@ -79,14 +82,14 @@ inline void add_mixed_width(int vectors, const I* columns, const V* weight, int6
 // y (+)= Σ_e weight[e, head(c)] x[column e, c] over the arcs of a tile. `reach`: arcs that may be looked at;
 // rows ahead are fetched on the first walk over the arcs only.
 template <class V, class I>
-inline void add_rows_of(const Segments& segments, const I* columns, const V* weight, int64_t heads,
+__attribute__((noinline)) void add_rows_of(const Segments& segments, const I* columns, const V* weight, int64_t heads,
                         int64_t count, int64_t reach, const V* x, int64_t width, V* y, bool fresh, bool cached) {
-  constexpr int L = kLanes<V>;
+  constexpr int L = kLanes<V>, M = kMixed<V, I>, W = kWidest<V, I>;
   int64_t bytes = cached ? 0 : width * int64_t(sizeof(V));
   if (!segments.head.empty()) {
     const int64_t vectors = int64_t(segments.head.size());
-    for (int64_t v = 0; v < vectors; v += kMixed) {
-      const int n = int(vectors - v < kMixed ? vectors - v : kMixed);
+    for (int64_t v = 0; v < vectors; v += M) {
+      const int n = int(vectors - v < M ? vectors - v : M);
       add_mixed_width<V, I>(n, columns, weight, heads, segments.head.data() + v, count, reach, x + v * L, width,
                             bytes, y + v * L, fresh);
       bytes = 0;
@@ -96,7 +99,7 @@ inline void add_rows_of(const Segments& segments, const I* columns, const V* wei
   for (const Segment& s : segments) {
     int64_t c = s.begin;
     while (s.end - c >= L) {
-      const int vectors = int((s.end - c) / L < kWidest ? (s.end - c) / L : kWidest);
+      const int vectors = int((s.end - c) / L < W ? (s.end - c) / L : W);
       add_width<V, I>(vectors, columns, weight + s.head, heads, count, reach, x + c, width, bytes, y + c, fresh);
       bytes = 0;
       c += int64_t(vectors) * L;
@@ -139,7 +142,7 @@ inline void add_and_dot(const I* rows, const V* weight, int64_t heads, int64_t c
   for (int k = 0; k < N; ++k) store(y + k * L, fresh ? sum[k] : load<Vec<V>>(y + k * L) + sum[k]);
 }
 
-template <class V, class I, int N = kMixed>
+template <class V, class I, int N = kMixed<V, I>>
 inline void add_and_dot_width(int vectors, const I* rows, const V* weight, int64_t heads, int64_t count, int64_t reach,
                               const V* g, int64_t width, int64_t bytes, const V* x, Vec<V>* part, bool first, V* y,
                               bool fresh) {
@@ -152,16 +155,16 @@ inline void add_and_dot_width(int vectors, const I* rows, const V* weight, int64
 
 // y (+)= Σ_e weight[e, head(c)] g[row e, c] and dots[e, h] = <g[row e], x> in every head.
 template <class V, class I>
-inline void add_and_dot_rows(const Segments& segments, const I* rows, const V* weight, int64_t heads, int64_t count,
+__attribute__((noinline)) void add_and_dot_rows(const Segments& segments, const I* rows, const V* weight, int64_t heads, int64_t count,
                              int64_t reach, const V* g, int64_t width, const V* x, Vec<V>* part, V* dots, V* y,
                              bool fresh) {
-  constexpr int L = kLanes<V>;
+  constexpr int L = kLanes<V>, M = kMixed<V, I>;
   int64_t bytes = width * int64_t(sizeof(V));
   for (const Segment& s : segments) {
     int64_t c = s.begin;
     bool first = true;
     while (s.end - c >= L) {
-      const int vectors = int((s.end - c) / L < kMixed ? (s.end - c) / L : kMixed);
+      const int vectors = int((s.end - c) / L < M ? (s.end - c) / L : M);
       add_and_dot_width<V, I>(vectors, rows, weight + s.head, heads, count, reach, g + c, width, bytes, x + c, part,
                               first, y + c, fresh);
       bytes = 0, first = false;

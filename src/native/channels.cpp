@@ -124,7 +124,7 @@ inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t he
 }
 
 template <class V, bool Rows, int R = kStripsPerWord<V>>
-inline void signed_word(int64_t count, const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n,
+__attribute__((noinline)) void signed_word(int64_t count, const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n,
                         int64_t v, V* sum, V* tile, int64_t across) {
   if (count == R) signed_strips<V, R, Rows>(strips, in, heads, slope, n, v, sum, tile, across);
   else if constexpr (R > 1) signed_word<V, Rows, R - 1>(count, strips, in, heads, slope, n, v, sum, tile, across);

@@ -34,7 +34,7 @@ inline void fill_block(const V* const* base, const V* fixed, const V* const* f, 
 }
 
 template <class V, int E>
-inline void fill_rows(const V* const* base, const V* fixed, const V* const* f, const V* weight, int64_t inner,
+__attribute__((noinline)) void fill_rows(const V* const* base, const V* fixed, const V* const* f, const V* weight, int64_t inner,
                       int64_t width, V* z) {
   constexpr int L = kLanes<V>;
   int64_t c = 0;
@@ -107,7 +107,7 @@ inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, con
 }
 
 template <class V, int T>
-inline void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, int64_t t, V* dweight) {
+__attribute__((noinline)) void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, int64_t t, V* dweight) {
   constexpr int L = kLanes<V>;
   int64_t c = 0;
   for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(f, inner, n, width, d, stride, t, c, dweight);

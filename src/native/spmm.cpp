@@ -64,34 +64,35 @@ struct Tile {
   }
 };
 
-constexpr int kWidest = 16;
+template <class V, class I>
+constexpr int kWidest = kOften<V, I> ? 16 : 4;
 
 // All rows, the last tile of the width known at compile time; wide rows take full tiles before it.
-template <class V, class I, bool W, int N, bool Tail>
+template <class V, class I, bool Weighted, int N, bool Tail>
 void all_rows(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads) {
-  constexpr int L = kLanes<V>;
+  constexpr int L = kLanes<V>, W = kWidest<V, I>;
   const int64_t arcs = a.rows ? a.indptr[a.rows] : 0;
   const int tail = int(width % L);
   for_rows(a.indptr, a.rows, width, threads, [&](int64_t i) {
     const int64_t begin = a.indptr[i], count = a.indptr[i + 1] - begin;
-    const Row<V, I> row{a.indices + begin, W ? a.values + begin : nullptr, count, arcs - begin};
+    const Row<V, I> row{a.indices + begin, Weighted ? a.values + begin : nullptr, count, arcs - begin};
     const V scale = mean && count ? V(1) / V(count) : V(1);
     V* out = y + i * width;
     int64_t c = 0;
-    for (; width - c >= kWidest * L; c += kWidest * L)
-      Tile<V, I, kWidest, W, false>::run(row, x + c, width, out + c, scale, accumulate, 0);
-    if constexpr (N > 0 || Tail) Tile<V, I, N, W, Tail>::run(row, x + c, width, out + c, scale, accumulate, tail);
+    for (; width - c >= W * L; c += W * L)
+      Tile<V, I, W, Weighted, false>::run(row, x + c, width, out + c, scale, accumulate, 0);
+    if constexpr (N > 0 || Tail) Tile<V, I, N, Weighted, Tail>::run(row, x + c, width, out + c, scale, accumulate, tail);
   });
 }
 
-template <class V, class I, bool W, int N = kWidest - 1>
+template <class V, class I, bool Weighted, int N = kWidest<V, I> - 1>
 void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, bool mean, bool accumulate, int threads) {
   constexpr int L = kLanes<V>;
-  if (width / L % kWidest == N) {
-    if (width % L) all_rows<V, I, W, N, true>(a, x, width, y, mean, accumulate, threads);
-    else all_rows<V, I, W, N, false>(a, x, width, y, mean, accumulate, threads);
+  if (width / L % kWidest<V, I> == N) {
+    if (width % L) all_rows<V, I, Weighted, N, true>(a, x, width, y, mean, accumulate, threads);
+    else all_rows<V, I, Weighted, N, false>(a, x, width, y, mean, accumulate, threads);
   } else if constexpr (N > 0) {
-    by_width<V, I, W, N - 1>(a, x, width, y, mean, accumulate, threads);
+    by_width<V, I, Weighted, N - 1>(a, x, width, y, mean, accumulate, threads);
   }
 }
 

@@ -187,7 +187,7 @@ void best_of_rows(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int thre
 // Some widths of float32 that are one tile have a walk of their own; each costs seconds of every build.
 template <class K, class V, class I>
 void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
-  if constexpr (K::Plain && sizeof(V) == 4 && sizeof(I) == 4) {
+  if constexpr (K::Plain && kOften<V, I>) {
     constexpr int L = kLanes<V>;
     if (width == 2 * L) return best_of_rows<K, V, I, 2>(a, x, width, y, arg, threads);
     if constexpr (!K::Winners) {
@@ -201,7 +201,10 @@ void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads)
 template <class V, class I, bool Max, bool Plus>
 void chosen(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, bool plain, int threads) {
   const auto run = [&](auto kind) { by_width<decltype(kind)>(a, x, width, y, arg, threads); };
-  if (!plain && arg) run(Kind<Max, Plus, true, false, false>{});
+  if constexpr (!kOften<V, I>) {  // a walk that looks for NaN finds none: the same numbers
+    if (arg) run(Kind<Max, Plus, true, false, false>{});
+    else run(Kind<Max, Plus, false, false, false>{});
+  } else if (!plain && arg) run(Kind<Max, Plus, true, false, false>{});
   else if (!plain) run(Kind<Max, Plus, false, false, false>{});
   else if (a.values && arg) run(Kind<Max, Plus, true, true, true>{});
   else if (a.values) run(Kind<Max, Plus, false, true, true>{});

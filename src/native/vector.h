@@ -43,6 +43,11 @@ using MaskLane = typename VectorOf<V>::lane;
 template <class V>
 constexpr int kLanes = kVectorBytes / int(sizeof(V));
 
+// What training runs. Float64 checks results, and 64-bit indices are for blocks of more than 2^31 columns: their walks have
+// fewer widths of tiles, because each costs seconds of every build.
+template <class V, class I>
+constexpr bool kOften = sizeof(V) == 4 && sizeof(I) == 4;
+
 template <class T, class V>
 inline T load(const V* p) {
   T v;

@@ -221,8 +221,8 @@ DIFFERENTIABLE: dict[str, Operation] = {
     "norms": (lambda w, x: kernels.norms(x, HEADS), ((ROWS, WIDTH),)),
     "linear": (lambda w, *t: kernels.linear(*t), ((ROWS, WIDTH), (WIDTH, 3), (3,))),
     "linear to one column": (lambda w, *t: kernels.linear(*t), ((ROWS, WIDTH), (WIDTH, 1))),
-    "linear_pair": (
-        lambda w, *t: kernels.linear_pair(*t),
+    "linears": (
+        lambda w, h, a, b, c: kernels.linears(h, (a, b), (c, None)),
         ((ROWS, WIDTH), (WIDTH, 3), (3,), (WIDTH, 4)),
     ),
     "add_linear_": (

@@ -4,7 +4,7 @@ from .csr import CSR
 from .draw import draw, shuffled, uniform
 from .dropout import Stream, dropout, relu_, relu_dropout_
 from .elementwise import add_bias, add_scaled, elu_, norms, row_products
-from .linear import add_linear_, linear, linear_pair
+from .linear import add_linear_, linear, linears
 from .native import use
 from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
 from .sampling import relabel, sample_block, sample_rows
@@ -27,7 +27,7 @@ __all__ = [
     "elu_",
     "gather_rows",
     "linear",
-    "linear_pair",
+    "linears",
     "norms",
     "pack_rows",
     "pair_products",

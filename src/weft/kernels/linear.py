@@ -41,15 +41,18 @@ def add_linear_(y: Tensor, h: Tensor, weight: Tensor) -> Tensor:
     return _Linear.apply(h, weight, None, y)
 
 
-def linear_pair(h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor) -> tuple[Tensor, Tensor]:
-    """(h W₁ + b, h W₂): two products of one h, whose gradients meet in one buffer.
+def linears(h: Tensor, *factors: tuple[Tensor, Tensor | None]) -> tuple[Tensor, ...]:
+    """(h W₁ + b₁, h W₂ + b₂, …): products of one h, whose gradients meet in one buffer.
 
-        backward  dh = dy₁ W₁ᵀ + dy₂ W₂ᵀ,  dW₁ = hᵀ dy₁,  dW₂ = hᵀ dy₂,  db = Σ_i dy₁[i]
+        h  [n, in]    factors  pairs of a weight [in, out_k] and a bias [out_k] or None
 
-    >>> linear_pair(torch.ones(1, 2), torch.ones(2, 1), None, 3 * torch.ones(2, 1))
-    (tensor([[2.]]), tensor([[6.]]))
+        backward  dh = Σ_k dy_k W_kᵀ,  dW_k = hᵀ dy_k,  db_k = Σ_i dy_k[i]
+
+    >>> linears(torch.ones(1, 2), (torch.ones(2, 1), None), (3 * torch.ones(2, 1), torch.ones(1)))
+    (tensor([[2.]]), tensor([[7.]]))
     """
-    return _Pair.apply(h, first, bias, second)
+    result: tuple[Tensor, ...] = _Linears.apply(h, *(x for factor in factors for x in factor))
+    return result
 
 
 def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -96,26 +99,26 @@ def _sum(dy: Tensor) -> Tensor:
     return total
 
 
-class _Pair(Function):
+class _Linears(Function):
     @staticmethod
     @metered("dense")
-    def forward(
-        ctx: Any, h: Tensor, first: Tensor, bias: Tensor | None, second: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(h, first, second)
-        return _product(h, first, bias), _product(h, second)
+    def forward(ctx: Any, h: Tensor, *factors: Tensor | None) -> tuple[Tensor, ...]:
+        weights, biases = factors[::2], factors[1::2]
+        ctx.save_for_backward(h, *weights)
+        return tuple(_product(h, w, b) for w, b in zip(weights, biases, strict=True) if w is not None)
 
     @staticmethod
     @metered("dense")
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        h, first, second = ctx.saved_tensors
-        dy1, dy2 = grads
-        dh = db = None
-        if ctx.needs_input_grad[0]:
-            dh = _add_product_(_product(dy1, first.t()), dy2, second.t())
-        if ctx.needs_input_grad[2]:
-            db = _sum(dy1)
-        return dh, _outer(h, dy1), db, _outer(h, dy2)
+        h, *weights = ctx.saved_tensors
+        wanted, found = ctx.needs_input_grad, []
+        dh: Tensor | None = None
+        for k, (weight, dy) in enumerate(zip(weights, grads, strict=True)):
+            if wanted[0]:
+                dh = _product(dy, weight.t()) if dh is None else _add_product_(dh, dy, weight.t())
+            found.append(_outer(h, dy) if wanted[1 + 2 * k] else None)
+            found.append(_sum(dy) if wanted[2 + 2 * k] else None)
+        return dh, *found
 
 
 class _Linear(Function):

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import Stream, add_bias, add_linear_, add_scaled, linear, relu_
+from ..kernels import Stream, add_bias, add_linear_, add_scaled, linear, linears, relu_
 from .adjacency import Adjacency
 from .attention import FEATURES, check_heads
 from .layer import Layer, add_, bias_of, weight_of
 
 KIND = "type"
 """The name under which arcs carry their kind."""
+Factor = tuple[Tensor, Tensor | None]
+"""A weight and its bias."""
 
 
 def _dropped(p: float, stream: Stream | None) -> tuple[float, Stream] | None:
@@ -27,6 +29,20 @@ def _dropped(p: float, stream: Stream | None) -> tuple[float, Stream] | None:
 
 def _averaged(y: Tensor, heads: int, average: bool) -> Tensor:
     return y.unflatten(1, (heads, y.shape[1] // heads)).mean(1) if average and heads > 1 else y
+
+
+def both_sides(
+    A: Adjacency, h: Tensor, far: list[Factor], near: list[Factor]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Products of the columns' rows with every weight of `far`, and of the rows' own with those of `near`.
+
+    Where both are the same rows, as on a whole graph, their gradients meet in one buffer.
+    """
+    own = A.own(h)
+    if own is not h:
+        return linears(h, *far), linears(own, *near)
+    found = linears(h, *far, *near)
+    return found[: len(far)], found[len(far) :]
 
 
 class GATv2Layer(Layer):
@@ -44,6 +60,8 @@ class GATv2Layer(Layer):
     torch.Size([2, 8])
     """
 
+    fresh = True
+
     def __init__(
         self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
         slope: float = 0.2, drop: float = 0.0, arcs: int = 0,
@@ -60,15 +78,17 @@ class GATv2Layer(Layer):
         self.bias = bias_of(outputs, bias)
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
-        z = linear(h, self.weight_source, self.bias_source)
-        u = linear(A.own(h), self.weight_target, self.bias_target)
+        (z,), (u,) = both_sides(
+            A, h, [(self.weight_source, self.bias_source)], [(self.weight_target, self.bias_target)]
+        )
         edge = None if self.weight_edge is None else (FEATURES, self.weight_edge)
         y = A.attend(
             u, z, z, kind="channel", heads=self.heads, slope=self.slope, mix=self.attend.reshape(-1),
             edge=edge, drop=_dropped(self.drop, self.stream),
         )  # fmt: skip
         y = _averaged(y, self.heads, self.average)
-        return y if self.bias is None else y + self.bias
+        # Backward needs y as it is, and an activation may write into what is returned here.
+        return add_bias(y, y.new_zeros(y.shape[1]) if self.bias is None else self.bias)
 
 
 class TransformerLayer(Layer):
@@ -84,7 +104,7 @@ class TransformerLayer(Layer):
     torch.Size([2, 8])
     """
 
-    scaled = False
+    scaled, fresh = False, True
 
     def __init__(
         self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
@@ -102,12 +122,12 @@ class TransformerLayer(Layer):
         self.data = (FEATURES,) if arcs else ()
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
-        own = A.own(h)
         scale = 1 / math.sqrt(self.width)  # into the weights, which are small
         bias_query = None if self.bias_query is None else self.bias_query * scale
-        query = linear(own, self.weight_query * scale, bias_query)
-        key = linear(h, self.weight_key, self.bias_key)
-        value = linear(h, self.weight_value, self.bias_value)
+        (key, value), (query, out) = both_sides(
+            A, h, [(self.weight_key, self.bias_key), (self.weight_value, self.bias_value)],
+            [(self.weight_query * scale, bias_query), (self.weight_self, self.bias)],
+        )  # fmt: skip
         drop = _dropped(self.drop, self.stream)
         if self.weight_edge is None:
             y = A.attend(query, key, value, kind="dot", heads=self.heads, drop=drop)
@@ -121,7 +141,7 @@ class TransformerLayer(Layer):
             if self.heads > 1:
                 sums = sums.view(y.shape[0], self.heads, edge.shape[0])
                 y = y + torch.einsum("nht,thc->nhc", sums, edge).flatten(1)
-        out = linear(own, self.weight_self, self.bias).add_(_averaged(y, self.heads, self.average))
+        out.add_(_averaged(y, self.heads, self.average))
         if self.weight_edge is not None and self.heads == 1:
             out = add_linear_(out, sums, self.weight_edge)
         return out
@@ -137,7 +157,7 @@ class GINELayer(Layer):
     torch.Size([2, 5])
     """
 
-    scaled = False
+    scaled, fresh = False, True
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0):
         super().__init__()
@@ -171,7 +191,7 @@ class GatedLayer(Layer):
     torch.Size([2, 5])
     """
 
-    scaled = False
+    scaled, fresh = False, True
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0):
         super().__init__()
@@ -184,13 +204,13 @@ class GatedLayer(Layer):
         self.data = (FEATURES,) if arcs else ()
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
-        own = A.own(h)
-        key = linear(own, self.weight_key, self.bias_key)
-        query = linear(h, self.weight_query, self.bias_query)
-        value = linear(h, self.weight_value, self.bias_value)
+        (query, value), (key, out) = both_sides(
+            A, h, [(self.weight_query, self.bias_query), (self.weight_value, self.bias_value)],
+            [(self.weight_key, self.bias_key), (self.weight_self, self.bias)],
+        )  # fmt: skip
         edge = None if self.gate_edge is None else (FEATURES, self.gate_edge)
         near = A.channel_sum("gate", query, key, value, edge, self.value_edge)
-        return linear(own, self.weight_self, self.bias) + near
+        return out.add_(near)
 
 
 class PNALayer(Layer):
@@ -208,7 +228,7 @@ class PNALayer(Layer):
     torch.Size([2, 5])
     """
 
-    scaled = False
+    scaled, fresh = False, True
     _LEAST = 1e-5
     """A variance below this counts as 0: its root has no slope there."""
 
@@ -256,7 +276,8 @@ class RGCNLayer(Layer):
 
     cut = ("weight", "weight_self")
     data = (KIND,)
-    entrywise, scaled = True, False
+    entrywise = fresh = True
+    scaled = False
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, relations: int = 1, bases: int = 0):
         super().__init__()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..kernels import add_bias, linear, linear_pair
+from ..kernels import add_bias, linear, linears
 from .adjacency import Adjacency
 from .algebra import Sampled, arcs, dropout, leaky_relu, outer, rep, softmax, tall
 from .layer import Layer, add_, bias_of, weight_of
@@ -148,7 +148,7 @@ class GATLayer(Layer):
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         # u = z a₁ in each head is h (W a₁): a thin product with h beside the wide one.
-        z, sides = linear_pair(h, self.weight, None, self._folded())
+        z, sides = linears(h, (self.weight, None), (self._folded(), None))
         u, v = A.own(sides[:, : self.heads]), sides[:, self.heads : 2 * self.heads]
         s = rep(A.sync(u)) + rep(A.sync(v)).T
         if self.weight_edge is not None and self.attend_edge is not None:

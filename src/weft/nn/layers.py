@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import unknown
-from ..kernels import add_linear_, add_scaled, linear, linear_pair, relu_
+from ..kernels import add_linear_, add_scaled, linear, linears, relu_
 from .adjacency import Adjacency
 from .layer import Layer, add_, bias_of, propagate, weight_of
 
@@ -82,7 +82,7 @@ class SAGELayer(Layer):
 
     def partial(self, A: Adjacency, h: Tensor) -> Tensor:
         if self.reduce == "sum" and not A.gathers_first(h, self.weight_near.shape[1]):
-            own, near = linear_pair(h, self.weight_self, None, self.weight_near)
+            own, near = linears(h, (self.weight_self, None), (self.weight_near, None))
             return own.add_(A @ near)
         own = linear(A.own(h), self.weight_self)
         return add_linear_(own, A.aggregate(h, self.reduce), self.weight_near)

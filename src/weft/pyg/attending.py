@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels import Stream, add_bias, linear_pair
+from ..kernels import Stream, add_bias, linears
 from .recipes import (
     SUMS,
     Given,
@@ -113,10 +113,10 @@ def gat(
         if of.target is of.source:
             # Zeros to 16 columns, which BLAS takes faster than 2.
             both = nn.functional.pad(torch.cat([mine, theirs], 1), (0, max(0, 16 - 2 * heads)))
-            z, sides = linear_pair(of.source, left.weight.t(), None, both)
+            z, sides = linears(of.source, (left.weight.t(), None), (both, None))
             column, row = sides[:, :heads], sides[:, heads : 2 * heads]
         else:
-            z, column = linear_pair(of.source, left.weight.t(), None, mine)
+            z, column = linears(of.source, (left.weight.t(), None), (mine, None))
             row = of.target @ theirs
         bias = None
         if edge_attr is not None:

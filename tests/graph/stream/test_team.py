@@ -121,7 +121,7 @@ def test_other_ranks_go_on_where_one_was_lost(tmp_path, monkeypatch):
     assert journals == ["journal", "journal.1", "journal.2"]
     told = [(tmp_path / ".g.weft.convert" / name).read_text() for name in journals]
     noted = sum(text.count('"stage": "read"') for text in told)
-    assert noted > 3
+    assert 0 < noted < len(range(0, path.stat().st_size, TINY.segment))  # some, not all
     lost, before = False, len(read)
     run_ranks(lambda comm: convert([path], out, Options(name="g"), team=comm), 2)
     assert len(set(read)) == len(range(0, path.stat().st_size, TINY.segment))

@@ -35,10 +35,14 @@ class Journal:
         self.folder = folder
         self._team = team
         self._lock: Any = None
-        self.how = together(team, lambda: self._begin(what, how) if team.rank == 0 else None)[0]
         self.done: list[dict[str, Any]] = []
-        together(team, self._hear)
-        together(team, self._hold)
+        try:
+            self.how = together(team, lambda: self._begin(what, how) if team.rank == 0 else None)[0]
+            together(team, self._hear)
+            together(team, self._hold)
+        except BaseException:  # another rank was lost
+            self.close()
+            raise
 
     def _begin(self, what: dict[str, Any], how: dict[str, int]) -> dict[str, int]:
         """Rank 0: whether there is something to go on with; the sizes to go on with."""
