@@ -133,7 +133,10 @@ class TransformerLayer(Layer):
             y = A.attend(query, key, value, kind="dot", heads=self.heads, drop=drop)
         else:
             edge = self.weight_edge.view(-1, self.heads, self.width)
-            asked = torch.einsum("nhc,thc->nht", query.view(-1, self.heads, self.width), edge).flatten(1)
+            if self.heads == 1:
+                asked = linear(query, self.weight_edge.t())
+            else:
+                asked = torch.einsum("nhc,thc->nht", query.view(-1, self.heads, self.width), edge).flatten(1)
             bias = A.entries.data_dots(asked, FEATURES, self.heads)
             y, sums = A.attend_data(
                 query, key, value, kind="dot", heads=self.heads, drop=drop, bias=bias, values=FEATURES
