@@ -163,7 +163,7 @@ def bench_words(graph: Graph, ranks: Sequence[int], width: int = 16, layers: int
             if grid is None:
                 continue
             case = Case(graph.num_nodes, nnz, width, layers, p)
-            measured = run_threads(_measure, p, graph, _config(algorithm.strategy, grid, width, layers))
+            measured = run_threads(received, p, graph, _config(algorithm.strategy, grid, width, layers))
             row: dict[str, Any] = {"algorithm": algorithm.name, "ranks": p, "grid": str(grid)}
             for prefix, place, formula in (("", 0, algorithm.product), ("epoch_", 1, algorithm.epoch)):
                 dense, sparse = formula(case)
@@ -272,7 +272,7 @@ def _config(strategy: str, grid: Grid, width: int, layers: int) -> RunConfig:
     return config
 
 
-def _measure(comm: Communicator, graph: Graph, config: RunConfig) -> tuple[int, int]:
+def received(comm: Communicator, graph: Graph, config: RunConfig) -> tuple[int, int]:
     """(words of one propagation, words of one steady epoch) that this rank receives."""
     trainer = Trainer(graph, config, comm)
     with Ledger(comm) as product:

@@ -16,7 +16,8 @@ from ...graph import Graph
 from ...parallel import Blocks, Grid
 from ...parallel.assign import bare
 from ...partition import PartitionOptions, partition_graph
-from ...train import RunConfig, Trainer
+from ...train import RunConfig
+from ..words import received
 from .baseline import Problem
 from .train import BASELINES, copies, make, train
 
@@ -49,7 +50,7 @@ def baseline_words(
             np.save(path, parts.numpy())
             for name, entry in BASELINES.items():
                 theirs = run_threads(_theirs, p, graph, parts, name, layers)
-                ours = run_threads(_ours, p, graph, _config(entry.strategy, p, layers, graph, str(path)))
+                ours = run_threads(received, p, graph, _config(entry.strategy, p, layers, graph, str(path)))
                 row = {
                     "algorithm": name, "strategy": entry.strategy, "ranks": p, "partition": method,
                     "product": max(t[0] for t in theirs), "epoch": max(t[1] for t in theirs),
@@ -72,17 +73,6 @@ def _theirs(
         one.product(x)
     words = train(comm, graph, parts, name, width, layers, 1)["words"]
     return product.words(), sum(words.values()), sum(words.get(phase, 0) for phase in OF_A)
-
-
-def _ours(comm: Communicator, graph: Graph, config: RunConfig) -> tuple[int, int]:
-    """(words of one propagation, of one steady epoch) into this rank."""
-    trainer = Trainer(graph, config, comm)
-    with Ledger(comm) as product:
-        trainer.A @ trainer.x
-    trainer.step(1)
-    with Ledger(comm) as epoch:
-        trainer.step(2)
-    return product.words(), epoch.words()
 
 
 def _config(strategy: str, ranks: int, layers: int, graph: Graph, parts: str) -> RunConfig:

@@ -287,6 +287,17 @@ def fig11(p: Parameters) -> Outcome:
     )
 
 
+def _fed(p: Parameters, store: Path, out: Path, feed: str, epochs: int) -> dict[str, Any]:
+    """A run of GraphSAGE with this feed, evaluated at its end; the answer of `weft train --json`."""
+    options = {
+        "model": "sage", "hidden": p["hidden"][0], "layers": p["fanouts"].count(",") + 1,
+        "ranks": p["ranks"][0], "batch-size": p["batch_size"], "fanouts": p["fanouts"], "feed": feed, "epochs": epochs,
+        "evaluate-every": epochs, "threads": 1,
+    }  # fmt: skip
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return trained(store, out, words)
+
+
 def fig12(p: Parameters) -> Outcome:
     """How much of the time ranks compute (the paper: a GPU is busy)."""
     rows = []
@@ -295,32 +306,7 @@ def fig12(p: Parameters) -> Outcome:
             load(f"{p['graph']},features={p['features'][0]},classes=16"), Path(folder) / "g.weft"
         )
         for number, name in enumerate(("pull", "push-pull")):
-            answer = trained(
-                store,
-                Path(folder) / f"run{number}",
-                [
-                    "--model",
-                    "sage",
-                    "--hidden",
-                    str(p["hidden"][0]),
-                    "--layers",
-                    str(p["fanouts"].count(",") + 1),
-                    "--ranks",
-                    str(p["ranks"][0]),
-                    "--batch-size",
-                    str(p["batch_size"]),
-                    "--fanouts",
-                    p["fanouts"],
-                    "--feed",
-                    name,
-                    "--epochs",
-                    "2",
-                    "--evaluate-every",
-                    "2",
-                    "--threads",
-                    "1",
-                ],
-            )
+            answer = _fed(p, store, Path(folder) / f"run{number}", name, 2)
             time = {kind: sum(each) / len(each) for kind, each in answer["time"].items()}
             busy = 1 - sum(v for kind, v in time.items() if kind in MOVING) / sum(time.values())
             rows.append({"kind": MEASURED, "graph": p["graph"], "feed": name, "busy": busy, "time": time})
@@ -365,32 +351,7 @@ def fig14(p: Parameters) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         store = write_store(load(p["learn"]), Path(folder) / "g.weft")
         for number, name in enumerate(("pull", "push-pull")):
-            answer = trained(
-                store,
-                Path(folder) / f"run{number}",
-                [
-                    "--model",
-                    "sage",
-                    "--hidden",
-                    str(p["hidden"][0]),
-                    "--layers",
-                    str(p["fanouts"].count(",") + 1),
-                    "--ranks",
-                    str(p["ranks"][0]),
-                    "--batch-size",
-                    str(p["batch_size"]),
-                    "--fanouts",
-                    p["fanouts"],
-                    "--feed",
-                    name,
-                    "--epochs",
-                    str(p["epochs"]),
-                    "--evaluate-every",
-                    str(p["epochs"]),
-                    "--threads",
-                    "1",
-                ],
-            )
+            answer = _fed(p, store, Path(folder) / f"run{number}", name, p["epochs"])
             rows += [
                 {"kind": MEASURED, "graph": p["learn"], "feed": name, "epoch": e + 1, "loss": loss}
                 for e, loss in enumerate(answer["loss"])
