@@ -291,8 +291,8 @@ def _fed(p: Parameters, store: Path, out: Path, feed: str, epochs: int) -> dict[
     """A run of GraphSAGE with this feed, evaluated at its end; the answer of `weft train --json`."""
     options = {
         "model": "sage", "hidden": p["hidden"][0], "layers": p["fanouts"].count(",") + 1,
-        "ranks": p["ranks"][0], "batch-size": p["batch_size"], "fanouts": p["fanouts"], "feed": feed, "epochs": epochs,
-        "evaluate-every": epochs, "threads": 1,
+        "ranks": p["ranks"][0], "batch-size": p["batch_size"], "fanouts": p["fanouts"], "feed": feed,
+        "epochs": epochs, "evaluate-every": epochs, "threads": 1,
     }  # fmt: skip
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     return trained(store, out, words)
