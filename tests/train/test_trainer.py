@@ -328,7 +328,7 @@ def test_features_of_a_row_sum_to_one_where_asked_and_for_bags_of_words():
 def test_kipf_and_wellings_gcn_reaches_its_published_accuracy(data: Path, name: str, least: float):
     graph = load(name, data)
     accuracies = []
-    for seed in range(5):
+    for seed in range(3):
         settings = RunConfig()
         settings.model.hidden, settings.model.dropout, settings.model.input_dropout = 16, 0.5, 0.5
         settings.train.weight_decay, settings.train.decay, settings.train.lr = 5e-4, "first", 0.01
@@ -347,7 +347,7 @@ def test_velickovics_gat_reaches_82_percent_on_cora(data: Path):
     """8 heads × 8, then one; dropout 0.6 of inputs, activations and weights; patience 100."""
     graph = load("cora", data)
     accuracies = []
-    for seed in range(5):
+    for seed in range(3):
         settings = RunConfig()
         settings.model.name, settings.model.hidden, settings.model.heads = "gat", 64, 8
         settings.model.dropout = settings.model.input_dropout = settings.model.attention_dropout = 0.6
