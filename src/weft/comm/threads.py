@@ -115,7 +115,8 @@ class World:
         self.failed: PeerLost | None = None
         self.groups: dict[tuple[Any, ...], _Group] = {}
 
-    # Everything below is called with the lock held, except `begin`, `pause`, `sleep`, `leave`, `fail`, `interrupt`.
+    # Everything below is called with the lock held, except `begin`, `pause`, `sleep`, `leave`, `fail` and
+    # `interrupt`.
 
     def group(self, key: tuple[Any, ...], size: int) -> _Group:
         if key not in self.groups:
