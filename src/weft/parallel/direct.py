@@ -226,7 +226,7 @@ class _Cut:
             if not self._numbered(j):
                 widths.append(end - begin)
                 bases.append(begin)
-                read.append(torch.arange(end - begin if self.sparse else 0, device="cpu"))
+                read.append(self.begins[:0])
                 continue
             first, last = self._before(begin), self._before(end)
             found = torch.empty(last - first, dtype=self.index, device="cpu")
