@@ -18,6 +18,7 @@ namespace nb = nanobind;
 using Address = uintptr_t;
 
 void bind_stream(nb::module_& m);  // stream_module.cpp
+void bind_cut(nb::module_& m);     // cut_module.cpp
 
 namespace {
 
@@ -414,4 +415,5 @@ NB_MODULE(_native, m) {
   bind_csr<int32_t>(m, "i32");
   bind_csr<int64_t>(m, "i64");
   bind_stream(m);
+  bind_cut(m);
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from weft.errors import UserError
-from weft.graph import er, open_store, write_store
+from weft.graph import Graph, er, open_store, write_store
 from weft.graph.writer import CHUNK, PREAMBLE, Checks
 
 
@@ -50,6 +50,20 @@ def test_a_damaged_chunk_is_noticed_by_who_reads_it(path):
             open_store(path, verify=False).rows(*which)
     with pytest.raises(UserError, match="wrong checksum in section 'features'"):
         open_store(path)
+
+
+def test_every_chunk_of_a_long_row_is_compared_though_other_rows_are_asked_for_too(tmp_path):
+    n = CHUNK  # 4 chunks of columns in row 1
+    indptr = torch.full((n + 1,), n, dtype=torch.int64)
+    indptr[:2] = 0
+    path = write_store(Graph(indptr, torch.arange(n, dtype=torch.int32)), tmp_path / "hub.weft")
+    start = next(s["offset"] for s in header(path)[0]["sections"] if s["name"] == "indices")
+    assert open_store(path, verify=False).rows([1, 7]).indices.tolist() == list(range(n))
+    for chunk in range(4):
+        flip(path, start + chunk * CHUNK + 40)
+        with pytest.raises(UserError, match="wrong checksum in section 'indices'"):
+            open_store(path, verify=False).rows([1, 7])
+        flip(path, start + chunk * CHUNK + 40)
 
 
 def test_the_table_of_checksums_is_checked_and_old_stores_have_none(path):

@@ -109,6 +109,17 @@ def test_any_list_of_rows_comes_in_the_order_asked_for(shared: tuple[Graph, Path
     check_rows(graph, open_store(path, verify=False).rows(wanted), wanted)
 
 
+@pytest.mark.parametrize("window", [4, 40, 1 << 24])
+def test_rows_come_through_windows_of_any_size_with_and_without_cpp(shared, monkeypatch, window) -> None:
+    graph, path = shared
+    monkeypatch.setattr("weft.graph.store._WINDOW", window)
+    for wanted in ([0, 2, 3, 6], [6, 3, 0], [2, 2], [1, 2, 3], []):
+        check_rows(graph, open_store(path, verify=False).rows(wanted), wanted)
+        with monkeypatch.context() as without:
+            without.setattr("weft.graph.rows.extension", None)
+            check_rows(graph, open_store(path, verify=False).rows(wanted), wanted)
+
+
 def test_rows_without_weights_or_features_have_none(tmp_path: Path) -> None:
     rows = open_store(write_store(Graph.from_arcs([0], [1]), tmp_path / "g.weft")).rows(torch.tensor([1]))
     assert rows.indices.tolist() == [0]

@@ -67,6 +67,20 @@ class ChunkChecks:
                 touched[place * each // self._size : -(-(place + 1) * each // self._size)] = True
         self._compare(section, np.flatnonzero(touched))
 
+    def look_along(self, key: str, starts: np.ndarray, ends: np.ndarray) -> None:
+        """Compare the chunks of entries starts[k]..ends[k]-1, for every k."""
+        section = self._sections[key]
+        some = ends > starts
+        if not some.any() or not section.bytes:
+            return
+        each = section.bytes // section.shape[0]
+        first, last = starts[some] * each // self._size, (ends[some] * each - 1) // self._size
+        touched = np.zeros(-(-section.bytes // self._size), bool)
+        touched[first] = touched[last] = True
+        for k in np.flatnonzero(last - first > 1).tolist():  # stretches of many chunks
+            touched[first[k] : last[k]] = True
+        self._compare(section, np.flatnonzero(touched))
+
     def _compare(self, section: Section, chunks: np.ndarray) -> None:
         if self._table is None:
             self._read_table()

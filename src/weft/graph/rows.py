@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +16,17 @@ from weft.errors import UserError
 
 _SOME_ARCS = 1 << 18
 """Looked at together."""
+
+
+def _load() -> ModuleType | None:
+    try:
+        return importlib.import_module("weft._native")
+    except ImportError:
+        return None
+
+
+extension: ModuleType | None = _load()
+"""The C++, where it is built; the results are the same without."""
 
 
 class Compressed(NamedTuple):
@@ -124,6 +138,29 @@ def arc_pieces(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[np.ndarra
         inside = np.clip(before[low : high + 2], number[0], number[-1] + 1)
         row = np.repeat(np.arange(low, high + 1), np.diff(inside))
         yield row, number - before[row] + starts[row]
+
+
+def copy_stretches(source: np.ndarray, starts: np.ndarray, ends: np.ndarray, out: np.ndarray) -> None:
+    """source[starts[k]:ends[k]] for every k, one behind the other, into `out`.
+
+    >>> copy_stretches(np.arange(9), np.array([7, 0]), np.array([9, 1]), out := np.zeros(3, int))
+    >>> out.tolist()
+    [7, 8, 0]
+    """
+    if extension is not None and source.flags.c_contiguous and out.flags.c_contiguous:
+        each = source.dtype.itemsize * math.prod(source.shape[1:])
+        starts, ends = (np.ascontiguousarray(x, dtype=np.int64) for x in (starts, ends))
+        if len(starts) and not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(source)):
+            raise ValueError("a stretch is outside of what is copied from")
+        if int((ends - starts).sum()) != len(out) or source.dtype != out.dtype:
+            raise ValueError("what is copied to has another size or type")
+        at = (x.ctypes.data for x in (starts, ends))
+        extension.cut_gather(source.ctypes.data, len(starts), *at, each, out.ctypes.data)
+        return
+    at_out = 0
+    for _, places in arc_pieces(starts, ends):
+        out[at_out : at_out + len(places)] = source[places]
+        at_out += len(places)
 
 
 def index_dtype(num_nodes: int) -> torch.dtype:

@@ -35,7 +35,7 @@ from weft.graph.checks import ChunkChecks
 from weft.graph.graph import NAMED, PAIRS, Graph, check_pairs
 from weft.graph.guard import about, check_fits, name_bus_errors
 from weft.graph.header import TYPES, read_header, truncated
-from weft.graph.rows import arc_pieces
+from weft.graph.rows import arc_pieces, copy_stretches
 from weft.graph.writer import Section, Writer, replacing
 
 _CHUNK = 1 << 24
@@ -247,7 +247,18 @@ class Store:
         with about(self.path):
             if hi is not None:
                 return self._slice(*self._range(lo, hi), only)
-            return self._pick(self._vertices(lo), only)
+            wanted = self._vertices(lo)
+            first, count = (int(wanted[0]) if len(wanted) else 0), len(wanted)
+            if count and int(wanted[-1]) - first == count - 1 and bool((wanted.diff() == 1).all()):
+                return self._slice(first, first + count, only)  # a range, though it came as a list
+            return self._pick(wanted, only)
+
+    def count_arcs(self, lo: int, hi: int) -> int:
+        """How many arcs go into vertices lo..hi-1; two numbers are read."""
+        with about(self.path):
+            ends = self._take("indptr", np.array(self._range(lo, hi)))
+            self._check_pointers(ends[:1], ends[1:])
+            return int(ends[1] - ends[0])
 
     def _range(self, lo: Any, hi: int) -> tuple[int, int]:
         if not 0 <= lo <= hi <= self.num_nodes:
@@ -370,12 +381,31 @@ class Store:
         check_fits(needed * int(indptr[-1]), f"{len(rows)} rows of {self.path}")
         sections = {key: self._sections[key] for key in per_arc}
         arcs = {key: np.empty((indptr[-1], *s.shape[1:]), s.dtype) for key, s in sections.items()}
-        at = 0
-        for _, places in arc_pieces(starts, ends):
-            for key, x in arcs.items():
-                x[at : at + len(places)] = self._take(key, places)
-            at += len(places)
+        for key, x in arcs.items():
+            self._stretches(key, starts, ends, indptr, x)
         return self._rows(rows, indptr, arcs, rows, only)
+
+    def _stretches(
+        self, key: str, starts: np.ndarray, ends: np.ndarray, into: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Entries starts[k]..ends[k]-1 into out[into[k]:into[k + 1]], by windows that slide over the file."""
+        section = self._sections[key]
+        if self._checks is not None:
+            self._checks.look_along(key, starts, ends)
+        if (starts[1:] < ends[:-1]).any():  # some go back in the file
+            at = 0
+            for _, places in arc_pieces(starts, ends):
+                out[at : at + len(places)] = self._take(key, places)
+                at += len(places)
+            return
+        span, begin = max(1, _WINDOW // max(1, section.bytes // max(1, section.shape[0]))), 0
+        while begin < len(starts):
+            first = int(starts[begin])
+            end = begin + max(1, int(np.searchsorted(ends[begin:], first + span, side="right")))
+            window = self._map(key, first, int(ends[end - 1]))
+            target = out[into[begin] : into[end]]
+            copy_stretches(window, starts[begin:end] - first, ends[begin:end] - first, target)
+            begin = end
 
     def _rows(
         self,

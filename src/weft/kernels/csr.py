@@ -137,14 +137,31 @@ class CSR:
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return indptr, self.row_of[permutation].to(self.indices.dtype), permutation
 
+    def _turned(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same with values, without a permutation: 8 bytes an arc less."""
+        indptr = torch.empty(self.shape[1] + 1, dtype=torch.int64, device=self.indices.device)
+        indices = torch.empty_like(self.indices)
+        values = None if self.values is None else torch.empty_like(self.values)
+        if dry.is_dry(self.indptr, self.indices):
+            return indptr, indices, values
+        kind = torch.empty(0, dtype=torch.float32, device="cpu") if values is None else values
+        given, made = (self.indptr, self.indices, self.values), (indptr, indices, values)
+        native.kernel("turn", indices, kind)(*self.shape, *map(native.address, (*given, *made)))
+        return indptr, indices, values
+
     @cached_property
     def T(self) -> CSR:
         """Aᵀ, without data. Of a symmetric matrix it shares the memory.
 
         Of an equal one without data it is the matrix itself.
         """
-        indptr, indices, permutation = self._transposed()
-        values = None if self.values is None else self.values[permutation]
+        plain = self.values is None or self.values.is_floating_point()
+        made = dry.is_dry(self.indptr, self.indices) or native.served(self.indices, self.values)
+        if plain and made:
+            indptr, indices, values = self._turned()
+        else:
+            indptr, indices, permutation = self._transposed()
+            values = None if self.values is None else self.values[permutation]
         if (
             not dry.is_dry(indices, values)
             and self.shape[0] == self.shape[1]

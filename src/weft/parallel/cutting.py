@@ -157,7 +157,7 @@ def cut_into_plan(
             names.some[j], width = blocks.numbering.vertices(begin + read).to(index), read.numel()
             columns_read.append(read)
         elif sparse:
-            columns_read.append(torch.arange(width, device=column.device))
+            columns_read.append(column[:0])
         matrices.append(matrix_of(row[here], column.to(index), own, (total, width), dtype))
 
     row_sizes = [end - begin for begin, end in unions]

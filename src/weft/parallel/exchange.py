@@ -2,7 +2,7 @@
 
 Every rank of a line holds a block of rows, and reads rows of the others' blocks:
 
-    need[p]   the rows of p's block that this rank reads;   None: all of them (dense)
+    need[p]   the rows of p's block that this rank reads;   None: all of them (dense). Told, and not kept
     give[p]   the rows of this rank's block that p reads:   p's need, told once
 
     gather(x)    sends x[give[p]] to every p; yields p's x[need[p]] as they come, own block first
@@ -34,7 +34,8 @@ class Exchange:
 
         comm   the line's communicator
         sizes  rows of each rank's block
-        need   per rank of the line the rows that this rank reads, ascending; None: the dense plan
+        need   per rank of the line the rows that this rank reads, ascending; None: the dense plan. The own
+               ones are not looked at: that block is whole
 
     >>> import torch
     >>> from weft.comm import run_ranks
@@ -54,7 +55,6 @@ class Exchange:
         overlap: bool = True,
     ):
         self.comm, self.sizes, self.overlap = comm, list(sizes), overlap
-        self.need: list[Tensor] | None = None
         self.give: list[Tensor] | None = None
         self.need_sizes = list(sizes)
         self.give_sizes = [sizes[comm.rank]] * comm.size
@@ -72,7 +72,6 @@ class Exchange:
         asked = comm.all_to_all(told, [1] * comm.size, [1] * comm.size, phase="plan").tolist()
         lists = torch.cat([rows.to(torch.int64) for p, rows in enumerate(need) if p != me] or [told[:0]])
         given = comm.all_to_all(lists, counts, asked, phase="plan").split(asked)
-        self.need = [rows.to(torch.int64) for rows in need]
         self.give = [rows.contiguous() for rows in given]
         self.need_sizes = [self.sizes[me] if p == me else c for p, c in enumerate(counts)]
         self.give_sizes = [self.sizes[me] if p == me else c for p, c in enumerate(asked)]

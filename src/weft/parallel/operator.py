@@ -24,6 +24,7 @@ from ..comm.threads import single
 from ..errors import UserError, unknown
 from ..kernels import CSR, Semiring, Stream, dropout, gather_rows, norms
 from ..kernels.fold import Fold
+from . import direct
 from .arcwise import Arcwise
 from .blocks import Blocks
 from .cutting import cut_into_plan, reads_of
@@ -34,7 +35,7 @@ from .fold import FoldArcs
 from .grid import Grid
 from .layout import Partial, Replicated, Rows, Stacked, redistribute
 from .propagate import FeatureLine, Plan, Propagate, PropagateExtremum, Sliced, Wrap
-from .source import Arcs, Source, read_normalised
+from .source import Arcs, Source, check_how, read_normalised
 from .transposed import transposed
 from .volume import Volume, counted
 
@@ -136,13 +137,19 @@ class Operator(Arcwise):
                 f"the blocks are those of {blocks.count} vertices, the graph has {source.num_nodes}. "
                 "Make them for this graph."
             )
-        i, _, _ = grid.place(comm.rank)
-        slab, own = blocks.slab(i), blocks.own(comm.rank)
-        arcs = read_normalised(
-            source, blocks.span(*slab), how, comm, (own[0] - slab[0], own[1] - slab[0]), ByBlocks(blocks),
-            data, dtype, reads_of(blocks, comm.rank),
-        )  # fmt: skip
-        A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+        check_how(how)
+        if direct.serves(source, blocks, data):
+            layout = Rows(comm, blocks)
+            plan = direct.read_plan(source, blocks, comm, how, exchange == "sparse", dtype, overlap)
+            A = cls(plan, layout.ids, layout=layout)
+        else:
+            i, _, _ = grid.place(comm.rank)
+            slab, own = blocks.slab(i), blocks.own(comm.rank)
+            arcs = read_normalised(
+                source, blocks.span(*slab), how, comm, (own[0] - slab[0], own[1] - slab[0]),
+                ByBlocks(blocks), data, dtype, reads_of(blocks, comm.rank),
+            )  # fmt: skip
+            A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
         if move_adjacency:
             check_slices(grid)
             line = A.plan.feature.comm

@@ -132,9 +132,9 @@ def _shaped(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def count_arcs(source: Source, first: int, last: int) -> int:
-    """How many arcs go into the vertices first..last-1; only their pointers are read."""
+    """How many arcs go into the vertices first..last-1; only two pointers are read."""
     if isinstance(source, Store):
-        return int(source.rows(first, last, only=("indptr",)).indptr[-1])
+        return source.count_arcs(first, last)
     return int(source.indptr[last] - source.indptr[first])
 
 
@@ -160,9 +160,21 @@ def _row_sums(arcs: Arcs, rows: int) -> Tensor:
         return torch.bincount(arcs.row, minlength=rows).double()
     total = torch.zeros(rows, dtype=torch.float64, device=arcs.row.device)
     total.index_add_(0, arcs.row, arcs.value.double())
-    if not bool(torch.isfinite(total).all()):  # divided by infinity, arcs would become 0 without a word
-        raise UserError("the weights of a row of arcs add up to more than float64 holds. Scale the weights.")
+    check_sums(total)
     return total
+
+
+def check_sums(total: Tensor) -> None:
+    """Refuse sums of weights that are infinite: divided by them, arcs would become 0 without a word."""
+    if not bool(torch.isfinite(total).all()):
+        raise UserError("the weights of a row of arcs add up to more than float64 holds. Scale the weights.")
+
+
+def scale_of(total: Tensor, how: str) -> Tensor:
+    """What an entry is multiplied by for its row, and by gcn for its column too. [rows] float64."""
+    if how == "mean":
+        return torch.where(total != 0, 1 / total, 0.0)
+    return torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
 
 
 def loop_data(arcs: Arcs, vertices: Tensor, comm: Communicator) -> dict[str, Tensor]:
@@ -239,6 +251,12 @@ def _parts(arcs: Arcs) -> Iterator[slice]:
         yield slice(begin, min(begin + SOME_ARCS, count))
 
 
+def check_how(how: str) -> None:
+    """Refuse a normalisation that nobody knows."""
+    if how not in ("gcn", "mean", "none", "loops"):
+        raise unknown("normalisation", how, ["gcn", "mean", "none", "loops"])
+
+
 def read_normalised(
     source: Source,
     vertices: Tensor,
@@ -260,8 +278,7 @@ def read_normalised(
     Where only some in-neighbours are wanted, a rank sums up its own rows, some at a time, and asks the owners
     of the others for their sums: what it holds is what it keeps.
     """
-    if how not in ("gcn", "mean", "none", "loops"):
-        raise unknown("normalisation", how, ["gcn", "mean", "none", "loops"])
+    check_how(how)
     loops = how in ("gcn", "loops")
     if data and loops:  # what a loop carries follows from all of its row
         keep = None
@@ -278,10 +295,8 @@ def read_normalised(
     else:
         mine = _own_sums(source, vertices[own[0] : own[1]], loops)
         total = Fetch(comm, owners, vertices, distinct=True).rows(mine[:, None]).ravel()
-    if how == "mean":
-        scale, value = torch.where(total != 0, 1 / total, 0.0), None
-    else:
-        scale = torch.where(total > 0, total.clamp(min=0).rsqrt(), 0.0)
+    scale, value = scale_of(total, how), None
+    if how == "gcn":
         value = _of_columns(source, scale[own[0] : own[1]].contiguous(), arcs.vertex, comm, owners)
     return replace(arcs, value=_scaled(arcs, scale, value))
 
