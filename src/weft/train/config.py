@@ -181,7 +181,7 @@ class BatchConfig(Section):
     batching: str = "neighbours"
     """What a step is: neighbours (each rank's seeds sample theirs) or subgraph (one, over all ranks)."""
     subgraph: str = "vertices"
-    """How it is drawn: vertices (batch_size of all), seeds (with their --fanouts) or walks (from seeds)."""
+    """How it is drawn: vertices or edges (batch_size of all), seeds (with --fanouts), walks (from seeds)."""
     walk_length: int = 4
     """Arcs of a random walk, of subgraphs that are drawn by walks."""
     fanouts: str = "25,10"
