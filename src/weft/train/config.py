@@ -192,6 +192,8 @@ class BatchConfig(Section):
     """How batches get features: pull (rows from owners), push-pull (P3: columns stay), or auto (counts)."""
     pipeline: bool = False
     """Three batches in flight: messages travel while others compute, gradients are three steps old."""
+    prefetch: int = 0
+    """Batches whose neighbours a thread draws while others compute; 0: each is drawn when it begins."""
     cache: str = ""
     """Room of a rank for rows of others that coming batches read again: 10% (of all features) or 500MB."""
     memory_budget: str = ""
@@ -397,7 +399,7 @@ _BATCHING = {
     "subgraph": (("batch.batching", ("subgraph",)),),
     "walk_length": (("batch.batching", ("subgraph",)), ("batch.subgraph", ("walks",))),
     "cache": (*_NEIGHBOURS, ("batch.feed", ("pull",))),
-    **dict.fromkeys(("replace", "feed", "pipeline", "memory_budget"), _NEIGHBOURS),
+    **dict.fromkeys(("replace", "feed", "pipeline", "prefetch", "memory_budget"), _NEIGHBOURS),
 }
 
 
