@@ -12,6 +12,7 @@
 #include "fault.h"
 #include "kernels.h"
 #include "parallel.h"
+#include "refine.h"
 #include "sampling.h"
 
 namespace nb = nanobind;
@@ -369,6 +370,14 @@ NB_MODULE(_native, m) {
     return names;
   });
   m.def("name_bus_errors", &weft::name_bus_errors);
+  m.def("refine", [](int64_t n, int64_t parts, Address starts, Address nets, Address weights, int64_t most,
+                     int64_t send, int64_t receive, double excess, double message, int64_t passes,
+                     uint64_t seed, Address owner, Address change) {
+    nb::gil_scoped_release free;
+    return weft::refine({n, parts, at<const int64_t>(starts), at<const int32_t>(nets), at<const int64_t>(weights),
+                         most, send, receive, excess, message, passes, seed, at<int32_t>(owner),
+                         at<double>(change)});
+  });
   m.def("pool", [] { return std::string(weft::pool_name()); });
   nb::class_<Scores>(m, "Scores")
       .def(nb::init<>())

@@ -27,7 +27,7 @@ def graph(weighted: bool = False) -> Graph:
 
 def alone(kind: str, reads: Reads, fanouts: tuple[int, ...] = (), **more: Any) -> Subgraphs:
     topology = Topology.read(graph(), reads, dtype=torch.float64)
-    return Subgraphs(topology, kind, fanouts, 5, Cyclic(N, 1), single(), **more)
+    return Subgraphs(topology, kind, fanouts, 5, Cyclic(N, 1), single(), starts=graph().indptr, **more)
 
 
 def listed(draws: Subgraphs, drawn: torch.Tensor, step: int) -> tuple[set[int], dict[tuple[int, int], float]]:
@@ -51,12 +51,15 @@ def listed(draws: Subgraphs, drawn: torch.Tensor, step: int) -> tuple[set[int], 
 def test_ranks_together_draw_what_one_process_draws(kind, reads):
     parts = torch.randint(3, (N,), generator=torch.Generator().manual_seed(1))
     drawn, more = torch.tensor([3, 8, 21, 30, 31]), {"fanouts": (3, 2)} if kind == "seeds" else {}
+    if kind == "edges":
+        drawn = torch.arange(5, graph().num_arcs, 7)
     vertices, arcs = listed(alone(kind, reads, length=3, **more), drawn, 7)
 
     def work(comm: Communicator) -> tuple[set[int], dict[tuple[int, int], float]]:
         blocks = Blocks.of_parts(parts, Grid(3))
         topology = Topology.read(graph(), reads, comm, blocks, [comm.rank], torch.float64)
-        draws = Subgraphs(topology, kind, more.get("fanouts", ()), 5, ByBlocks(blocks), comm, 3)
+        starts = graph().indptr
+        draws = Subgraphs(topology, kind, more.get("fanouts", ()), 5, ByBlocks(blocks), comm, 3, starts)
         return listed(draws, drawn, 7)
 
     found = run_ranks(work, 3, "threads")
@@ -120,6 +123,24 @@ def test_walks_pass_along_arcs_and_keep_all_arcs_between_what_they_passed():
         assert len(vertices) <= 5  # one walk of four arcs
         assert all(v == 7 or any((u, v) in reads for u in vertices) for v in vertices)
         assert arcs.keys() == {(r, c) for r, c in reads if r in vertices and c in vertices}
+
+
+def test_edges_are_the_drawn_ones_with_their_ends_and_loops_always_stay():
+    whole = graph()
+    assert bool((whole.rows == whole.indices).any())  # a stored loop is no arc of a matrix with all loops
+    drawn = torch.arange(0, whole.num_arcs, 3)
+    wanted = {(int(whole.rows[e]), int(whole.indices[e])) for e in drawn}
+    vertices, arcs = listed(alone("edges", Reads("none")), drawn, 0)
+    assert arcs.keys() == wanted
+    assert vertices == {v for arc in wanted for v in arc}
+    for (row, _), value in arcs.items():
+        left = sum(r == row for r, _ in wanted)
+        assert value == pytest.approx(int((whole.rows == row).sum()) / left)
+    vertices, arcs = listed(alone("edges", Reads("gcn", loops=True)), torch.arange(whole.num_arcs), 0)
+    dense = normalise(whole, "gcn")  # all arcs: the whole matrix
+    assert len(arcs) == dense.num_arcs - (N - len(vertices))
+    for r, c, v in zip(dense.rows.tolist(), dense.indices.tolist(), dense.weights.tolist(), strict=True):
+        assert r not in vertices or arcs[r, c] == pytest.approx(v, rel=1e-6)
 
 
 def test_a_kind_that_is_not_known_is_refused():

@@ -89,6 +89,8 @@ def in_subgraph(way: str, kind: str, **more: Any) -> RunConfig:
         made.batch.fanouts = BatchConfig().fanouts
     if kind == "vertices":
         made.batch.batch_size = 60
+    if kind == "edges":
+        made.batch.batch_size = 150
     if kind == "walks":
         made.batch.walk_length = 2
     return made

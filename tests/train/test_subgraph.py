@@ -11,7 +11,8 @@ import torch
 
 from weft.cli import main
 from weft.comm import Communicator, Ledger, run_ranks
-from weft.graph import write_store
+from weft.errors import UserError
+from weft.graph import Graph, write_store
 from weft.minibatch import KINDS
 from weft.parallel import Grid
 from weft.parallel.assign import assign
@@ -28,7 +29,7 @@ from .sampled_ranks import WAYS, compare, in_subgraph, observe, subgraphs
 TURNS = [(way, KINDS[k % len(KINDS)]) for k, way in enumerate(WAYS)]
 
 
-@pytest.mark.parametrize(("way", "kind"), [*TURNS, ("gcn", "vertices"), ("gcn", "walks")])
+@pytest.mark.parametrize(("way", "kind"), [*TURNS, ("gcn", "vertices"), ("gcn", "edges")])
 def test_subgraphs_give_what_one_process_gives(way, kind):
     """`observe` checks the foretold words before each epoch is run."""
     graph, made = small(features=13), in_subgraph(way, kind)
@@ -53,10 +54,10 @@ def test_more_ranks_and_any_grid_for_evaluation(kind, ranks, strategy):
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_real_ranks_give_what_one_process_gives(mpi_ranks, tmp_path, ranks):
-    """Every kind, with three of the nine models each."""
+    """Every kind, with four of the nine models each."""
     store = str(write_store(small(features=13), tmp_path / "g.weft"))
-    turns = TURNS[3 * ranks - 6 : 3 * ranks - 3]
-    assert {kind for _, kind in turns} == set(KINDS)
+    first = len(KINDS) * (ranks - 2)
+    turns = [([*WAYS][(first + k) % len(WAYS)], kind) for k, kind in enumerate(KINDS)]
     assert mpi_ranks(subgraphs, ranks, store, [list(turn) for turn in turns]) == list(range(ranks))
 
 
@@ -65,7 +66,7 @@ def test_a_propagation_moves_a_row_once_a_rank_that_reads_it(kind):
     """Two layers of 8-6-4 without dropout: 6 and 4 columns travel, and their errors back."""
     ranks, epochs = 4, 3
     made = in_subgraph("gcn", kind, model__layers=2, model__dropout=0.0, batch__fanouts="4,3")
-    made.batch.batch_size = 12
+    made.batch.batch_size = 90 if kind == "edges" else 12
     if kind != "seeds":
         made.batch.fanouts = BatchConfig().fanouts
     whole = Trainer(small(), made)
@@ -90,7 +91,10 @@ def test_a_propagation_moves_a_row_once_a_rank_that_reads_it(kind):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("kind", "fanouts"), [("vertices", BatchConfig().fanouts), ("seeds", "all,all,all")])
+@pytest.mark.parametrize(
+    ("kind", "fanouts"),
+    [("vertices", BatchConfig().fanouts), ("seeds", "all,all,all"), ("edges", BatchConfig().fanouts)],
+)
 def test_all_of_the_graph_in_one_subgraph_is_full_batch_training(kind, fanouts, weighted):
     """The truth: what the whole graph gives."""
     graph = small()
@@ -120,6 +124,29 @@ def test_an_epoch_passes_once_over_all_vertices_and_counts_those_that_train():
         assert sum(step.share for step in steps) == pytest.approx(1.0)
     again = list(trainer.task.epoch(1))
     assert not torch.equal(again[0].drawn, steps[0].drawn)  # epochs differ
+
+
+def test_an_epoch_of_edges_passes_once_over_all_arcs_and_its_steps_count_by_them():
+    graph = small()
+    made = in_subgraph("sage", "edges")
+    made.batch.batch_size = 77
+    trainer = Trainer(graph, made)
+    steps = list(trainer.task.epoch(1))
+    assert torch.equal(torch.cat([s.drawn for s in steps]).sort().values, torch.arange(graph.num_arcs))
+    assert sum(step.share for step in steps) == pytest.approx(1.0)
+    rows, train = graph.rows, set(trainer.task.train_ids.tolist())
+    for step in steps:
+        assert set(step.ids.tolist()) == set(rows[step.drawn].tolist()) & train
+
+
+def test_a_graph_whose_training_vertices_read_nobody_is_refused():
+    graph = small()
+    mask = graph.train_mask
+    keep = ~mask[graph.rows]
+    bare = Graph.from_arcs(graph.indices[keep], graph.rows[keep], graph.num_nodes)
+    alone = bare.replace(features=graph.features, labels=graph.labels, train_mask=mask)
+    with pytest.raises(UserError, match=r"goes into a training vertex\. Use --subgraph seeds"):
+        Trainer(alone, in_subgraph("sage", "edges"))
 
 
 def test_ranks_without_a_row_and_steps_without_a_training_vertex_take_part(tmp_path):
@@ -162,10 +189,10 @@ def test_stochastic_parts_are_made_of_batches_like_the_runs():
         rows, columns = sample(11)
         assert rows.size
         order = torch.randperm(
-            160 if kind == "vertices" else trainer.task.train_ids.numel(),
+            {"vertices": 160, "edges": small().num_arcs}.get(kind, trainer.task.train_ids.numel()),
             generator=torch.Generator().manual_seed(11),
         )
-        known = torch.arange(160) if kind == "vertices" else trainer.task.train_ids
+        known = trainer.task.train_ids if kind in ("seeds", "walks") else torch.arange(order.numel())
         wanted = trainer.encoder.draws.arcs(known[order[: made.batch.batch_size]], 11)
         assert np.array_equal(rows, wanted[0])
         assert np.array_equal(columns, wanted[1])

@@ -21,6 +21,7 @@ from . import (
     bench_memory,
     bench_order,
     bench_partition,
+    bench_pipeline,
     bench_ranks,
     bench_sample,
     bench_semiring,
@@ -39,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         "words": bench_words.run, "partition": bench_partition.run, "grids": bench_grids.run,
         "order": bench_order.run, "stochastic": bench_stochastic.run, "link": bench_link.run,
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
-        "semiring": bench_semiring.run, "cache": bench_cache.run,
+        "semiring": bench_semiring.run, "cache": bench_cache.run, "pipeline": bench_pipeline.run,
         "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
         "memory": bench_memory.run,
     }  # fmt: skip
@@ -58,6 +59,7 @@ def run(arguments: Sequence[str]) -> int:
               "  sample      neighbour sampling against numpy, and training, in seeds/s\n"
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
               "  cache       rows kept between batches, over the room for them: words against the fewest\n"
+              "  pipeline    batches in flight, and samples drawn ahead: with and without\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
               "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch\n"
               "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"

@@ -90,6 +90,14 @@ def address(t: Tensor | None) -> int:
 _SMALL = 1 << 15
 
 
+_limit: contextvars.ContextVar[int] = contextvars.ContextVar("weft_threads", default=0)
+
+
+def limit(count: int) -> None:
+    """At most so many threads a kernel in this context (a thread beside the main one); 0: torch's number."""
+    _limit.set(count)
+
+
 def threads(work: int) -> int:
     """How many threads to use for `work` multiply-adds: torch's own number, or 1 for little work."""
-    return 1 if work < _SMALL else torch.get_num_threads()
+    return 1 if work < _SMALL else _limit.get() or torch.get_num_threads()

@@ -5,6 +5,7 @@ from .block import Batch, Block
 from .cache import Copies, parse_bytes, plan_copies
 from .feeds import Features, Feed, Flight, Objective, Pull, PushPull
 from .pipeline import STALENESS, drive
+from .prefetch import Ahead
 from .sampler import Sampler, Upto, fanouts_for, parse_fanouts, sampled_arcs
 from .subgraph import KINDS, Share, Subgraphs
 from .topology import Reads, Topology, reads_of
@@ -12,6 +13,7 @@ from .topology import Reads, Topology, reads_of
 __all__ = [
     "KINDS",
     "STALENESS",
+    "Ahead",
     "Batch",
     "Block",
     "Copies",

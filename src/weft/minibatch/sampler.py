@@ -115,6 +115,20 @@ class Sampler:
             "want_arcs": topology.values is not None or bool(topology.data),
         }
         self._moves = True
+        self._lender: Sampler = self
+
+    def beside(self) -> Sampler:
+        """The same for another thread, with a scratch of its own.
+
+        A block that finds its sources when asked does so in the thread of whoever asks: with this one's.
+        """
+        if not self.topology.replicated:
+            raise ValueError("a sampler that asks others for arcs sends messages, in its rank's thread alone")
+        _ = self._place  # made here, not by both threads at once
+        out = copy.copy(self)
+        out._lender = self
+        del out.__dict__["_place"]
+        return out
 
     @cached_property
     def _place(self) -> Tensor:
@@ -145,7 +159,7 @@ class Sampler:
     def dry(self, wrap: Wrap) -> Sampler:
         """The same, counting what it receives by a line that does; the same picks, which carry no numbers."""
         out = copy.copy(self)
-        out._moves = False
+        out._moves, out._lender = False, out
         out.comm = None if self.comm is None else wrap(self.comm)
         return out
 
@@ -171,7 +185,7 @@ class Sampler:
     ) -> Block:  # fmt: skip
         """A block of arcs that somebody picked with a sampler like this one."""
         mean = self.topology.reads.how == "mean" and values is None
-        return Block(targets, indptr, neighbours, values, mean, self._place, labels, data or {})
+        return Block(targets, indptr, neighbours, values, mean, self._lender._place, labels, data or {})
 
     @property
     def with_values(self) -> bool:

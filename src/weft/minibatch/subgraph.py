@@ -4,10 +4,12 @@
     vertices   the drawn vertices                         arcs between them
     seeds      the drawn ones, and whom they reach        picked hop by hop, at most `fanout` a row
     walks      all that walks from the drawn ones pass    arcs between them
+    edges      the ends of drawn arcs                     the drawn arcs
 
 What is picked follows from (seed, step, hop, vertex), so (V′, E′) depends neither on ranks nor on partitions.
 A row is picked by its owner. Of `vertices` everybody knows V′, and nothing travels; else who is reached is
-told to the owners, hop by hop (phase `frontier`), and V′ of walks to everybody (phase `sample`). Walks go
+told to the owners, hop by hop (phase `frontier`), and V′ of walks to everybody (phase `sample`). Arcs are
+numbered by row: of a drawn one everybody knows the row, and its owner whom it reads. Walks go
 against the arcs, as reading does; two that meet in one step go on together. Entries are those of sampled
 blocks: a row that lost arcs stands for the whole one (`Reads.scaled`).
 """
@@ -33,7 +35,7 @@ from ..parallel.subgraph import in_order
 from .sampler import HOPS, Carried, Sampler
 from .topology import Topology
 
-KINDS = ("vertices", "seeds", "walks")
+KINDS = ("vertices", "seeds", "walks", "edges")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,7 @@ class Subgraphs:
         topology  the rows of the own vertices, or all of them where one rank draws alone
         kind      one of `KINDS`
         fanouts   of seeds: neighbours a row, the first next to the seeds;   length  of walks: arcs
+        starts    [n + 1], of edges: the arcs into row v are starts[v]..starts[v + 1] - 1
 
     >>> from weft.comm.threads import single
     >>> from weft.graph import Graph
@@ -66,12 +69,14 @@ class Subgraphs:
 
     def __init__(
         self, topology: Topology, kind: str, fanouts: Sequence[int], seed: int, owners: Owners,
-        comm: Communicator, length: int = 0,
+        comm: Communicator, length: int = 0, starts: Tensor | None = None,
     ):  # fmt: skip
         if kind not in KINDS:
             raise unknown("subgraph", kind, KINDS)
+        if kind == "edges" and starts is None:
+            raise ValueError("edges are drawn by number: give the number of each row's first, `starts`")
         self.kind, self.fanouts, self.length = kind, list(fanouts), length
-        self.seed, self.owners, self.comm = seed, owners, comm
+        self.seed, self.owners, self.comm, self.starts = seed, owners, comm, starts
         self.sampler = Sampler(topology, self.fanouts, seed, owners=owners, comm=comm)
         self.vertices = owners.own(comm.rank)
         self._seen = torch.zeros(self.vertices.numel(), dtype=torch.bool, device="cpu")
@@ -83,7 +88,10 @@ class Subgraphs:
         return out
 
     def draw(self, drawn: Tensor, step: int) -> Share:
-        """This rank's rows of the subgraph of these vertices, the same on every rank, none twice."""
+        """This rank's rows of the subgraph of these vertices (of edges: arcs), the same on every rank, none
+        twice."""
+        if self.kind == "edges":
+            return self._share(self._between(drawn, step))
         owner, place = self.owners.find(drawn)
         mine = place[owner == self.comm.rank]
         if self.kind == "seeds":
@@ -113,6 +121,34 @@ class Subgraphs:
                 reached = self._tell(torch.unique(picked.neighbours))
                 frontier = reached[~self._seen[reached]]
         return rows
+
+    def _between(self, drawn: Tensor, step: int) -> list[tuple[Tensor, Picked, Carried]]:
+        """The rows that drawn arcs go into, with these arcs; and whoever is only read, with none."""
+        assert self.starts is not None
+        own, loops = self.sampler.topology, int(self.sampler.topology.reads.loops)
+        drawn = drawn.sort().values
+        row = rows_of(drawn, self.starts)
+        owner, place = self.owners.find(row)
+        mine = owner == self.comm.rank
+        place, nth = place[mine], (drawn - self.starts[row])[mine]
+        rows, at = torch.unique(place, return_inverse=True)
+        degree = own.indptr[rows + 1] - own.indptr[rows]
+        begin = (degree + loops).cumsum(0) - degree - loops
+        there = nth < degree[at]  # a stored loop is always read, and no arc of the topology: it stands last
+
+        def chosen(ids: Tensor) -> Tensor:
+            stays = torch.zeros(ids.numel(), dtype=torch.bool, device="cpu")
+            stays[(begin[at] + nth)[there] + loops] = True
+            if loops:
+                stays[begin] = True
+            return stays
+
+        picked, carried = self._pick(rows, ALL, step, 0, chosen)
+        reached = self._tell(torch.unique(picked.neighbours))
+        self._seen.zero_()
+        self._seen[rows] = True
+        read = reached[~self._seen[reached]]
+        return [(rows, picked, carried), (read, *self._pick(read, 0, step, 1))]
 
     def _walk(self, frontier: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """(V′ ∩ V(p) by its places, V′). *frontier: walkers to the owners; sample: V′ to everybody*"""
@@ -165,6 +201,15 @@ class Subgraphs:
         rows, columns = self.vertices[share.places][share.arcs.row], share.arcs.vertex.long()
         apart = rows != columns
         return rows[apart].numpy(), columns[apart].numpy()
+
+
+def rows_of(arcs: Tensor, starts: Tensor) -> Tensor:
+    """The row that each arc goes into, where row v has the arcs starts[v]..starts[v + 1] - 1. [m] → [m]
+
+    >>> rows_of(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 2, 4])).tolist()
+    [0, 2, 2]
+    """
+    return torch.searchsorted(starts, arcs, right=True) - 1
 
 
 def _among(ids: Tensor, known: Tensor) -> Tensor:

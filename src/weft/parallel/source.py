@@ -138,6 +138,18 @@ def count_arcs(source: Source, first: int, last: int) -> int:
     return int(source.indptr[last] - source.indptr[first])
 
 
+def row_starts(source: Source) -> Tensor:
+    """[n + 1] int64: the arcs into row v are numbered starts[v]..starts[v + 1] - 1, in the graph's order.
+
+    >>> from weft.graph import karate
+    >>> row_starts(karate())[-1].item()
+    156
+    """
+    if isinstance(source, Store):
+        return source.rows(0, source.num_nodes, only=("indptr",)).indptr
+    return source.indptr.cpu()
+
+
 def count_arcs_of(source: Source, vertices: Tensor) -> int:
     """How many arcs go into these vertices; only their pointers are read."""
     if isinstance(source, Store):

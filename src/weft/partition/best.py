@@ -1,9 +1,10 @@
-"""A portfolio: METIS and Mt-KaHyPar, both refined for the slowest rank: the one nowhere far behind."""
+"""A portfolio: METIS and Mt-KaHyPar, both refined for the slowest rank and for few messages; one is kept."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,20 +12,22 @@ from ..errors import UserError
 from ..graph import Graph
 from . import simple
 from .metrics import Metrics, measure
-from .refine import refine
+from .refine import Nets, Price, work_bound
 
 Cut = Callable[[str], np.ndarray]
 """The name of a method → its parts, [n]."""
+_ROUNDS, _MORE = 3, 3
+"""Refinements of each cut; and more of the one that is best by then."""
 
 
 def best(
     graph: Graph, parts: int, cut: Cut, epsilon: float, seed: int, tell: Callable[[str], None]
 ) -> np.ndarray:
-    """The parts of the contender whose worst column is best. [n]
+    """The parts of the contender whose columns are best. [n]
 
-    Columns are average volume, the most that a part sends, and messages, each relative to the least of all
-    contenders. The refinement relieves parts that send more than 0.95 of the least maximum: that of the
-    libraries or of a random assignment, whichever is less.
+    Columns are average volume, the most that a part sends, and messages, each relative to the least of the
+    libraries; the most also to that of a random assignment. Round by round a refinement's prices follow from
+    what the last one reached: the worst column's goes up.
 
     >>> from weft.graph import karate
     >>> best(karate(), 2, lambda name: np.arange(34) % 2, 0.5, 0, lambda line: None).shape
@@ -34,35 +37,98 @@ def best(
     names = [name for name, package in known.items() if importlib.util.find_spec(package) is not None]
     if not names:
         raise UserError("the method 'best' needs pymetis or mtkahypar. Use: pip install 'weft[partition]'.")
-    found = {name: cut(name) for name in names}
-    costs = {name: measure(graph, made, parts) for name, made in found.items()}
+    made = {name: cut(name) for name in names}
+    costs = {name: measure(graph, parts_of, parts) for name, parts_of in made.items()}
     drawn = measure(graph, simple.shuffled(graph.num_nodes, parts, seed), parts)
-    bound = 0.95 * min(m.volume_max for m in (*costs.values(), drawn))
-    for name in names:
-        made = refine(graph, found[name], parts, epsilon, seed, bound)
-        found[f"{name}, refined"], costs[f"{name}, refined"] = made, measure(graph, made, parts)
-    for name, cost in costs.items():
+    nets = Nets.of(graph)
+    lightest = min(int(cost.loads.max()) for cost in costs.values())
+    aim = Aim.of(list(costs.values()), drawn, max(work_bound(nets.weights, parts, epsilon), lightest))
+    found = [Contender(name, made[name], costs[name]) for name in names]
+    lanes = [Lane(nets, aim, contender, seed) for contender in found]
+    for lane in lanes:
+        found += [lane.again() for _ in range(_ROUNDS)]
+    first = min(lanes, key=lambda lane: min(map(aim.rank, lane.found)))
+    found += [first.again() for _ in range(_MORE)]
+    for one in found:
         tell(
-            f"{name}: volume {cost.volume_total:,}, at most {cost.volume_max:,} a part, "
-            f"{cost.messages_total:,} messages"
+            f"{one.name}: volume {one.cost.volume_total:,}, at most {one.cost.volume_max:,} a part, "
+            f"{one.cost.messages_total:,} messages, heaviest part {one.cost.loads.max():,}"
         )
-    taken = choose(costs)
-    tell(f"best: {taken}")
-    return found[taken]
+    taken = min(found, key=aim.rank)
+    tell(f"best: {taken.name}")
+    return taken.parts
 
 
-def choose(costs: dict[str, Metrics]) -> str:
-    """The contender whose largest ratio to the least of a column is least; of equal ones the first.
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """Parts and what they cost."""
 
-    >>> from types import SimpleNamespace as Cost
-    >>> one = Cost(volume_total=10, volume_max=9, messages_total=4)
-    >>> two = Cost(volume_total=11, volume_max=5, messages_total=4)
-    >>> choose({"one": one, "two": two})
-    'two'
-    """
-    columns = ("volume_total", "volume_max", "messages_total")
-    table = np.array(
-        [[max(1, getattr(cost, column)) for column in columns] for cost in costs.values()], dtype=float
-    )
-    worst = (table / table.min(0)).max(1)
-    return list(costs)[int(worst.argmin())]
+    name: str
+    parts: np.ndarray
+    cost: Metrics
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What no column should exceed."""
+
+    volume: int
+    send: int
+    messages: int
+    receive: int
+    most: int
+    """Work of a part."""
+
+    @classmethod
+    def of(cls, libraries: list[Metrics], drawn: Metrics, most: int) -> Aim:
+        every = [*libraries, drawn]
+        return cls(
+            max(1, min(m.volume_total for m in libraries)), max(1, min(m.volume_max for m in every)),
+            max(1, min(m.messages_total for m in libraries)), min(int(m.between.sum(0).max()) for m in every),
+            most,
+        )  # fmt: skip
+
+    def ratios(self, cost: Metrics) -> dict[str, float]:
+        """Column by column: what was reached relative to the aim."""
+        return {
+            "volume": cost.volume_total / self.volume, "send": cost.volume_max / self.send,
+            "messages": cost.messages_total / self.messages,
+        }  # fmt: skip
+
+    def rank(self, contender: Contender) -> tuple[float, ...]:
+        """Less is better: balance within a hundredth, a maximum within the aim, the worst column, all."""
+        ratios = self.ratios(contender.cost)
+        heavy = max(1.01, float(contender.cost.loads.max()) / self.most)
+        return heavy, max(1.0, ratios["send"]), max(1.0, *ratios.values()), sum(ratios.values())
+
+
+class Lane:
+    """Refinements of one cut, each going on from the last."""
+
+    def __init__(self, nets: Nets, aim: Aim, start: Contender, seed: int):
+        self.nets, self.aim, self.seed = nets, aim, seed
+        self.name, self.found = start.name, [start]
+        self.price = Price(aim.most, aim.send, aim.receive)
+
+    def again(self) -> Contender:
+        """Refine once more; prices of the next round follow from what is reached."""
+        last, price, aim = self.found[-1], self.price, self.aim
+        count = len(last.cost.sizes)
+        parts, _ = self.nets.refine(last.parts, count, price, self.seed + len(self.found))
+        made = Contender(
+            f"{self.name}, refined {len(self.found)}", parts, measure(self.nets.graph, parts, count)
+        )
+        self.found.append(made)
+        ratios = aim.ratios(made.cost)
+        worst = max(ratios, key=lambda column: ratios[column])
+        send, excess, message = price.send, price.excess, price.message
+        if ratios[worst] <= 1:
+            send, message = int(0.95 * send), 1.25 * message  # all is reached: now more than that
+        elif worst == "send":
+            excess *= 2
+        elif worst == "messages":
+            message *= 2
+        else:
+            excess, message = excess / 2, message / 2
+        self.price = Price(price.most, send, price.receive, excess, message)
+        return made

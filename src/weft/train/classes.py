@@ -12,8 +12,10 @@ from ..errors import UserError
 from ..graph import Graph, Store
 from ..kernels import Stream
 from ..kernels.draw import shuffled
+from ..minibatch.subgraph import rows_of
 from ..nn import Model, Noise, build
 from ..parallel import ByBlocks, Rows
+from ..parallel.source import row_starts
 from .config import RunConfig
 from .metrics import confusion, hits, loss_sum, score
 from .task import Step, Task
@@ -30,7 +32,8 @@ class Classes(Task):
 
     Whole graph: one step an epoch, over all training vertices. In batches: an epoch passes once over them, in
     an order that follows from the seed; a seed's row is wanted by its vertex's owner. In subgraphs of random
-    vertices: an epoch passes once over all vertices, and those of them that train count.
+    vertices: an epoch passes once over all vertices, and those of them that train count. Of random edges:
+    once over all arcs, and training vertices that one of a step's arcs goes into count.
     """
 
     draws = True
@@ -57,7 +60,7 @@ class Classes(Task):
         self.train_ids = layout.ids[self.rows["train"]]
         self.batch_size = 0
         if self.config.batch.batch_size:
-            self._take_seeds(layout)
+            self._take_seeds(source, layout)
 
     def _check_values(self, source: Store, labels: Tensor) -> None:
         """What `check_classes` says of a graph in memory: every rank looks at its own, all raise alike."""
@@ -83,7 +86,7 @@ class Classes(Task):
         if self.config.train.patience and not self.counts["val"]:
             raise _impatient(self.config.train.patience, source.name)
 
-    def _take_seeds(self, layout: Rows) -> None:
+    def _take_seeds(self, source: Graph | Store, layout: Rows) -> None:
         """Everybody knows the training vertices and their order; a seed belongs to its vertex's owner."""
         own, comm = self.train_ids, self.comm
         sizes = [0] * comm.size
@@ -97,11 +100,19 @@ class Classes(Task):
         batch = self.config.batch
         self.vertices = layout.count
         self._all = batch.batching == "subgraph" and batch.subgraph == "vertices"
+        self._starts: Tensor | None = None
+        if batch.batching == "subgraph" and batch.subgraph == "edges":
+            self._starts = row_starts(source)
+            self._into = int(self._starts.diff()[self.train_ids].sum())
+            if not self._into:
+                raise UserError(f"no arc of {source.name} goes into a training vertex. Use --subgraph seeds.")
         self.batch_size = min(batch.batch_size, self._passed_over)
 
     @property
     def _passed_over(self) -> int:
         """What an epoch is cut of."""
+        if self._starts is not None:
+            return int(self._starts[-1])
         return self.vertices if self._all else self.train_ids.numel()
 
     @property
@@ -122,24 +133,29 @@ class Classes(Task):
             rows, y = self.rows["train"], self.labels["train"]
             objective = _cross_entropy(y, self.counts["train"])
             return Step(self.train_ids, objective, Noise(seed, epoch), 1.0, rows)
-        part, drawn = self._part(epoch, number)
+        part, drawn, share = self._part(epoch, number)
         seeds = self.train_ids[part[self._is_own[part]]]
         y = self._own_labels[torch.searchsorted(self._own_ids, seeds)]
         noise = Noise(seed, (epoch - 1) * self.steps + number)
-        share = part.numel() / self.train_ids.numel()
         return Step(seeds, _cross_entropy(y, max(1, part.numel())), noise, share, drawn=drawn)
 
-    def _part(self, epoch: int, number: int) -> tuple[Tensor, Tensor]:
-        """(which of the training vertices a step is for, the vertices that it is drawn from)."""
+    def _part(self, epoch: int, number: int) -> tuple[Tensor, Tensor, float]:
+        """(which of the training vertices a step is for, what it is drawn from, what it counts)."""
         first = number * self.batch_size
-        if not self._all:
+        if not self._all and self._starts is None:
             part = self.order(epoch)[first : first + self.batch_size]
-            return part, self.train_ids[part]
-        places = torch.arange(first, min(first + self.batch_size, self.vertices), device="cpu")
+            return part, self.train_ids[part], part.numel() / self.train_ids.numel()
+        count = self._passed_over
+        places = torch.arange(first, min(first + self.batch_size, count), device="cpu")
         key = Stream(self.config.train.seed, epoch, _ORDER).key
-        drawn = shuffled(places, self.vertices, key).sort().values
-        at = torch.searchsorted(self.train_ids, drawn).clamp(max=self.train_ids.numel() - 1)
-        return at[self.train_ids[at] == drawn], drawn
+        drawn = shuffled(places, count, key).sort().values
+        rows = drawn if self._starts is None else rows_of(drawn, self._starts)
+        at = torch.searchsorted(self.train_ids, rows).clamp(max=self.train_ids.numel() - 1)
+        at = at[self.train_ids[at] == rows]
+        if self._starts is None:
+            return at, drawn, at.numel() / self.train_ids.numel()
+        # A vertex trains once in a step; every arc into it counts in the epoch.
+        return torch.unique(at), drawn, at.numel() / self._into
 
     def evaluate(self, encode: Callable[[], Tensor], model: Model) -> dict[str, float]:
         """Accuracy (micro-F1 for several labels) of each split, and the validation loss."""

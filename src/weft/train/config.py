@@ -181,7 +181,7 @@ class BatchConfig(Section):
     batching: str = "neighbours"
     """What a step is: neighbours (each rank's seeds sample theirs) or subgraph (one, over all ranks)."""
     subgraph: str = "vertices"
-    """How it is drawn: vertices (batch_size of all), seeds (with their --fanouts) or walks (from seeds)."""
+    """How it is drawn: vertices or edges (batch_size of all), seeds (with --fanouts), walks (from seeds)."""
     walk_length: int = 4
     """Arcs of a random walk, of subgraphs that are drawn by walks."""
     fanouts: str = "25,10"
@@ -192,6 +192,8 @@ class BatchConfig(Section):
     """How batches get features: pull (rows from owners), push-pull (P3: columns stay), or auto (counts)."""
     pipeline: bool = False
     """Three batches in flight: messages travel while others compute, gradients are three steps old."""
+    prefetch: int = 0
+    """Batches whose neighbours a thread draws while others compute; 0: each is drawn when it begins."""
     cache: str = ""
     """Room of a rank for rows of others that coming batches read again: 10% (of all features) or 500MB."""
     memory_budget: str = ""
@@ -397,7 +399,7 @@ _BATCHING = {
     "subgraph": (("batch.batching", ("subgraph",)),),
     "walk_length": (("batch.batching", ("subgraph",)), ("batch.subgraph", ("walks",))),
     "cache": (*_NEIGHBOURS, ("batch.feed", ("pull",))),
-    **dict.fromkeys(("replace", "feed", "pipeline", "memory_budget"), _NEIGHBOURS),
+    **dict.fromkeys(("replace", "feed", "pipeline", "prefetch", "memory_budget"), _NEIGHBOURS),
 }
 
 
@@ -509,10 +511,12 @@ def _set(config: RunConfig, path: str, value: object) -> Field:
 def load_toml(config: RunConfig, path: Path) -> None:
     """Set what a TOML file holds. A default in it is as good as left out: files of old runs hold them all."""
     settings = read_toml(path)
-    model = settings.get("model.name", config.model.name)
+    if "model.name" in settings:  # first: what a default is follows from the model
+        _set(config, "model.name", settings["model.name"])
     for name, value in settings.items():
         found = _set(config, name, value)
-        if found.defaults and config.model.own[found.name] == dict(found.defaults).get(model, found.default):
+        default = dict(found.defaults).get(config.model.name, found.default)
+        if found.defaults and config.model.own[found.name] == default:
             _set_back(config, found)
 
 

@@ -14,7 +14,9 @@ from ..graph import Graph, Store
 from ..graph.guard import check_fits, machine_bytes
 from ..minibatch import (
     STALENESS,
+    Ahead,
     Batch,
+    Block,
     Features,
     Feed,
     Flight,
@@ -82,6 +84,15 @@ class Sampled(Encoder):
         parts = None if whole else held_parts(comm.rank, comm.size, self.copies.arcs)
         topology = Topology.read(source, reads, comm, layout.blocks, parts, dtype)
         self.sampler = Sampler(topology, fanouts, self.seed, options.replace, self.owners, comm)
+        if options.prefetch and not whole:
+            raise UserError(
+                f"--prefetch {options.prefetch} draws without messages, but --memory-budget "
+                f"{options.memory_budget} leaves arcs on other ranks. Raise it, or leave out --prefetch."
+            )
+        drawing = self.sampler.beside() if options.prefetch else self.sampler
+        self.ahead: Ahead[Step, list[Block]] = Ahead(
+            lambda step: self._blocks(drawing, step), options.prefetch, metered=whole
+        )
         self._take_lane(self._choose(options.feed, task))
         self._stash: list[Model] = []
         self._begun = self._read = self._ended = 0
@@ -273,11 +284,10 @@ class Sampled(Encoder):
     def _flights(self, steps: Iterable[Step], taken: dict[int, Step]) -> Iterator[Flight]:
         live = self.live
         live.train()
-        for number, step in enumerate(steps):
+        for number, (step, blocks) in enumerate(self.ahead.over(steps)):
             turn = step.noise.epoch
             if number == 0 and isinstance(self.feed, PullAhead):
                 self.feed.plan((s.noise.epoch, self._sources(s)) for s in self.task.coming(step))
-            blocks = self.sampler.blocks(step.ids, turn, self.feed.upto(live))
             model = live
             if self._stash:
                 model = self._stash[number % len(self._stash)]
@@ -292,6 +302,9 @@ class Sampled(Encoder):
             taken[id(flight)] = step
             yield flight
 
+    def _blocks(self, sampler: Sampler, step: Step) -> list[Block]:
+        return sampler.blocks(step.ids, step.noise.epoch, self.feed.upto(self.live))
+
     def _sources(self, step: Step) -> Tensor:
         """The vertices whose features a step will read: its sample is drawn, and drawn again when it runs."""
         return self.sampler.blocks(step.ids, step.noise.epoch)[0].sources
@@ -299,6 +312,7 @@ class Sampled(Encoder):
     def dry(self, wrap: Wrap) -> Sampled:
         out = copy.copy(self)
         out.sampler, out.feed = self.sampler.dry(wrap), self.feed.dry(wrap)
+        out.ahead = Ahead(lambda step: out._blocks(out.sampler, step), 0, metered=False)
         out.live, out.features, out.placed = blank_model(self.live), out.feed.features, self.placed.dry(wrap)
         out.model = blank_model(self.model)
         out._stash = [blank_model(model) for model in self._stash]
@@ -353,6 +367,7 @@ class Sampled(Encoder):
         return {
             "feed": self.feed.name, "fanouts": self.sampler.fanouts, "pipeline": bool(self._stash),
             "copies": self.copies.as_dict(), "said": self.said,
+            "prefetch": self.ahead.ahead,
             **({"cache": self.feed.room} if isinstance(self.feed, PullAhead) else {}),
         }  # fmt: skip
 
@@ -361,6 +376,7 @@ class Sampled(Encoder):
         line = (
             f"sampling  {batches}, fan-outs {fanouts}, "
             f"{self.feed.name} feed{', pipelined' if self._stash else ''}"
+            f"{f', {self.ahead.ahead} drawn ahead' if self.ahead.ahead else ''}"
         )
         if self.layout.comm.size > 1:
             held = self.copies

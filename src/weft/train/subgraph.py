@@ -34,7 +34,7 @@ from ..nn import Model
 from ..parallel import Cyclic, Operator, Restriction
 from ..parallel.assign import bare
 from ..parallel.propagate import Wrap
-from ..parallel.source import read_vertices
+from ..parallel.source import read_vertices, row_starts
 from ..partition.stochastic import Sampler as Batches
 from .config import RunConfig
 from .encoders import Whole, blank_model
@@ -62,7 +62,7 @@ class Subgraph(Whole):
         fanouts = _fanouts(config)
         self.draws = Subgraphs(
             topology, options.subgraph, fanouts, config.train.seed, self.restrict.owners, comm,
-            options.walk_length,
+            options.walk_length, row_starts(source) if options.subgraph == "edges" else None,
         )  # fmt: skip
 
     def _input(self, step: Step) -> tuple[Operator, Tensor]:
@@ -101,7 +101,7 @@ class Subgraph(Whole):
         hops = ",".join("all" if f < 0 else str(f) for f in self.draws.fanouts)
         how = {
             "vertices": "vertices and the arcs between them", "seeds": f"seeds, fan-outs {hops}",
-            "walks": f"seeds, walks of {self.draws.length} and the arcs between all",
+            "walks": f"seeds, walks of {self.draws.length} and the arcs between all", "edges": "arcs",
         }[self.draws.kind]  # fmt: skip
         return [f"sampling  subgraphs: {batches}, {how}; each row is its owner's"]
 
@@ -139,8 +139,13 @@ def own_batches(
         graph, n = bare(source), source.num_nodes
         topology = Topology.read(graph, Reads("none", values=False))
         mask = read_vertices(source, torch.arange(n, device="cpu"), "train_mask")
-        every = options.batching == "subgraph" and options.subgraph == "vertices"
-        vertices = torch.arange(n, device="cpu") if every or mask is None else mask.nonzero().ravel()
+        kind = options.subgraph if options.batching == "subgraph" else ""
+        starts = row_starts(graph) if kind == "edges" else None
+        every = n if starts is None else graph.num_arcs
+        if kind in ("vertices", "edges") or mask is None:
+            vertices = torch.arange(every, device="cpu")
+        else:
+            vertices = mask.nonzero().ravel()
         size = min(options.batch_size, vertices.numel())
         if not size:
             return None  # nothing to train on: the task says so
@@ -149,7 +154,7 @@ def own_batches(
             fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts), config.model.layers)
             return sampled_arcs(Sampler(topology, fanouts, seed, options.replace), vertices, size)
         draws = Subgraphs(
-            topology, options.subgraph, _fanouts(config), seed, Cyclic(n, 1), single(), options.walk_length
+            topology, kind, _fanouts(config), seed, Cyclic(n, 1), single(), options.walk_length, starts
         )
 
         def arcs_of(batch: int) -> tuple[np.ndarray, np.ndarray]:

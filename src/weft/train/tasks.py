@@ -165,6 +165,8 @@ def _check_batches(config: RunConfig) -> None:
     if options.batch_size:
         fanouts, hops = parse_fanouts(options.fanouts), model_hops(config.model)
         fanouts_for(len(fanouts) if hops is None else hops, fanouts, config.model.layers)
+    if options.prefetch < 0:
+        raise UserError(f"prefetch must be at least 0, not {options.prefetch}. Use --prefetch 2.")
     if options.cache:
         parse_room(options.cache, 1, 1)
     if options.memory_budget:

@@ -15,7 +15,10 @@ from ..meter import Meter
 from ..parallel import Volume
 from ..tables import columns
 
-KINDS = {"spmm": "SpMM", "dense": "dense products", "other": "other work", "waiting": "waiting"}
+KINDS = {
+    "spmm": "SpMM", "dense": "dense products", "sampling": "sampling", "other": "other work",
+    "waiting": "waiting",
+}  # fmt: skip
 """The kinds that are not message phases, and what people call them."""
 
 
