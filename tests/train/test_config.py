@@ -70,6 +70,12 @@ def test_a_table_in_toml_fills_options():
     assert RunConfig().train.optimizer_options == {}
 
 
+def test_a_list_of_models_in_toml_is_a_text_that_is_refused_later_and_no_traceback():
+    config = read_back('[model]\nheads = 3\nname = ["gat"]\n')  # found by fuzzing
+    assert config.model.name == "['gat']"
+    assert read_back('[model]\nheads = 3\nname = "gat"\n').model.own["heads"] == 3
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
