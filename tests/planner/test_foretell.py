@@ -103,3 +103,18 @@ def test_memory_grows_with_the_features_of_a_rank_and_shrinks_with_ranks():
     # X and A·X, which is kept, are both as wide as the input.
     assert held(200, 4) - held(100, 4) == pytest.approx(2 * 4 * 100 * 250_000, rel=0.02)
     assert held(100, 8) < 0.8 * held(100, 4)
+
+
+@pytest.mark.parametrize("hidden", [8, 24])
+def test_an_evaluation_comes_on_top_of_a_step(monkeypatch, hidden):
+    """Rows of the hidden layer beside those of the last, at least; at most each of them twice."""
+    config = settings()
+    config.model.hidden = hidden
+    shape = Shape(600, 9_000, 5, 11)
+    work, machine = make_work(config, shape), Machine(default_profile(), 1)
+    found = cut(shape, Grid(1), "random", work.model.adjacency)
+    both = foretell_rank(work, found, "dense", 0, machine)
+    monkeypatch.setattr("weft.planner.foretell.evaluation_bytes", lambda *given: 0)
+    step = foretell_rank(work, found, "dense", 0, machine)
+    assert 600 * (hidden + 11) * 4 <= both.bytes - step.bytes <= 600 * 2 * (hidden + 11) * 4
+    assert (both.volume, both.operations, both.seconds) == (step.volume, step.operations, step.seconds)

@@ -66,7 +66,7 @@ def test_a_partition_is_paid_back_or_never_is():
 
 def test_what_does_not_fit_is_not_chosen_though_it_be_faster():
     config = settings("gcn")
-    shape = Shape(1_000_000, 8_000_000, 64, 8)
+    shape = Shape(1_000_000, 30_000_000, 64, 8)
     roomy = plan(shape, config, Machine(default_profile(), 8), ["random"])
     least = min(row.bytes for row in roomy.rows)
     assert roomy.best.bytes > least

@@ -105,9 +105,23 @@ def foretell_rank(
     lines: dict[str, Sequence[int]] = {axis: grid.peers(rank, axis) for axis in AXES}
     lines["world"] = range(grid.size)
     values = 0 if model.adjacency == "none" else 2 * sum(arcs) * work.dtype.itemsize  # of A and of Aᵀ
-    held = held_bytes(machine, recorder, model) + values
-    done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in recorder.steps)
-    return Rank(rank, run(machine, recorder.steps, rank, lines), Volume.of(books), held, done)
+    steps = list(recorder.steps)  # an evaluation's messages are no part of them
+    held = held_bytes(machine, recorder, model) + values + evaluation_bytes(model, A, x)
+    done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in steps)
+    return Rank(rank, run(machine, steps, rank, lines), Volume.of(books), held, done)
+
+
+def evaluation_bytes(model: Model, A: Operator, x: Tensor) -> int:
+    """What an evaluation takes beside a step, whose buffers, of other sizes, the pool keeps for the next.
+
+    The model's rows without gradients, and those of all splits picked from them.
+    """
+    with Recorder() as seen, torch.no_grad():
+        model.eval()
+        rows = model(A, x)
+        picked = torch.empty_like(rows)
+        del rows, picked
+    return seen.peak
 
 
 def _gradients(model: Model, world: Dry, config: RunConfig) -> Gradients:
