@@ -9,12 +9,14 @@ import torch
 
 from weft.comm import Communicator, run_ranks
 from weft.comm.threads import single
+from weft.errors import UserError
 from weft.graph import Graph, open_store, write_store
 from weft.kernels import native
 from weft.parallel import Blocks, Grid, Operator, direct
 
 from .cases import directed
 
+pytestmark = pytest.mark.skipif(native.extension is None, reason="no C++ kernels")
 GRIDS = [(1, 1, 1), (3, 1, 1), (2, 2, 1), (1, 3, 1), (2, 1, 2), (1, 1, 2), (2, 2, 2)]
 HOWS = ("gcn", "mean", "none", "loops")
 BLOCKS = ("order", "dealt", "listed", "lopsided")
@@ -116,3 +118,13 @@ def test_a_value_is_rounded_once():
     w[1, 0], w[0, 1] = 1 / 3, 1e-3
     scale = w.sum(1).rsqrt()
     assert torch.equal(a, (scale[:, None] * scale * w).float())
+
+
+def test_a_share_for_which_there_is_no_memory_is_one_line(monkeypatch):
+    graph = directed(37)
+    room = 8 * Operator.build(graph, single(), Grid(1)).arcs
+    monkeypatch.setattr("weft.graph.guard.free_bytes", lambda: room)
+    Operator.build(graph, single(), Grid(1))
+    monkeypatch.setattr("weft.graph.guard.free_bytes", lambda: room - 1)
+    with pytest.raises(UserError, match=r"arcs of .* on rank 0: .* needed, .* Use more ranks"):
+        Operator.build(graph, single(), Grid(1))

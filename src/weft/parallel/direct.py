@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..comm import Communicator
 from ..graph import Store
+from ..graph.guard import check_fits
 from ..graph.rows import index_dtype
 from ..kernels import CSR, native
 from .blocks import Blocks
@@ -260,6 +261,11 @@ class _Cut:
     def _fill(self, bases: list[int], dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
         """(columns, values) of every A_j; values are the weights so far, or not yet written."""
         counts = self.indptr[:, -1].tolist()
+        check_fits(
+            sum(counts) * (self.index.itemsize + dtype.itemsize),
+            f"{sum(counts):,} arcs of {self.source.name} on rank {self.comm.rank}",
+            remedy="Use more ranks, or a bigger machine.",
+        )
         indices = [torch.empty(count, dtype=self.index, device="cpu") for count in counts]
         values: list[Tensor] = []
         if self.weighted or self.how in ("gcn", "mean"):
