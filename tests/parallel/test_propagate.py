@@ -301,7 +301,7 @@ def test_each_rank_holds_only_its_share_of_the_arcs():
 
 
 def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
-    from weft.parallel import cutting
+    from weft.parallel import cutting, direct
 
     honest = cutting.Exchange
 
@@ -316,7 +316,8 @@ def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
 
     case = ((3, 1, 1), "sparse", "none", ("sum",), 31, 5, False, "even", True)
     run_ranks(check, 3, "threads", *case)
-    monkeypatch.setattr(cutting, "Exchange", careless)
+    for way in (cutting, direct):  # without the C++ kernels, and with them
+        monkeypatch.setattr(way, "Exchange", careless)
     with pytest.raises(AssertionError, match="forward"):
         run_ranks(check, 3, "threads", *case)
 
