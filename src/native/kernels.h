@@ -163,6 +163,9 @@ struct DenseKernels {
   void (*elu)(V* x, int64_t count, int threads);
   // dx = [y > 0] dy · scale: the mask of ReLU and dropout is read from the output.
   void (*relu_backward)(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads);
+  // loss[i] = log Σ_j exp(x[i, j]) − x[i, label[i]], and scale times its gradient in dx, which may be null.
+  void (*cross_entropy)(const V* x, const int64_t* label, int64_t count, int64_t width, V scale, V* loss, V* dx,
+                        int threads);
 };
 
 struct Table {

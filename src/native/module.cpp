@@ -315,6 +315,12 @@ void bind_dense(nb::module_& m, const std::string& suffix) {
           nb::gil_scoped_release free;
           dense<V>().relu_backward(at<const V>(y), at<const V>(dy), count, V(scale), at<V>(dx), threads);
         });
+  m.def(("cross_entropy_" + suffix).c_str(), [](Address x, Address label, int64_t count, int64_t width, double scale,
+                                                Address loss, Address dx, int threads) {
+    nb::gil_scoped_release free;
+    dense<V>().cross_entropy(at<const V>(x), at<const int64_t>(label), count, width, V(scale), at<V>(loss), at<V>(dx),
+                             threads);
+  });
 }
 
 template <class I>

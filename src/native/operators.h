@@ -82,6 +82,8 @@ template <class V>
 void elu(V* x, int64_t count, int threads);
 template <class V>
 void relu_backward(const V* y, const V* dy, int64_t count, V scale, V* dx, int threads);
+template <class V>
+void cross_entropy(const V* x, const int64_t* label, int64_t count, int64_t width, V scale, V* loss, V* dx, int threads);
 
 }  // namespace WEFT_ISA
 }  // namespace weft

@@ -19,8 +19,8 @@ constexpr Kernels<V, I> kernels() {
 
 extern const Table table = {kernels<float, int32_t>(),  kernels<float, int64_t>(),
                             kernels<double, int32_t>(), kernels<double, int64_t>(),
-                            {dropout<float>, elu<float>, relu_backward<float>},
-                            {dropout<double>, elu<double>, relu_backward<double>}};
+                            {dropout<float>, elu<float>, relu_backward<float>, cross_entropy<float>},
+                            {dropout<double>, elu<double>, relu_backward<double>, cross_entropy<double>}};
 
 }  // namespace WEFT_ISA
 }  // namespace weft

@@ -217,6 +217,7 @@ DIFFERENTIABLE: dict[str, Operation] = {
         ((ROWS, WIDTH), (ROWS, WIDTH), (1,)),
     ),
     "relu_": (lambda w, x: kernels.relu_(x * 2), ((ROWS, WIDTH),)),
+    "cross_entropy": (lambda w, x: kernels.cross_entropy(x, w.index(ROWS, WIDTH)), ((ROWS, WIDTH),)),
     "elu_": (lambda w, x: kernels.elu_(x * 2), ((ROWS, WIDTH),)),
     "norms": (lambda w, x: kernels.norms(x, HEADS), ((ROWS, WIDTH),)),
     "linear": (lambda w, *t: kernels.linear(*t), ((ROWS, WIDTH), (WIDTH, 3), (3,))),

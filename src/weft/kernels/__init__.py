@@ -5,6 +5,7 @@ from .draw import draw, shuffled, uniform
 from .dropout import Stream, dropout, relu_, relu_dropout_
 from .elementwise import add_bias, add_scaled, elu_, norms, row_products
 from .linear import add_linear_, linear, linears
+from .loss import cross_entropy
 from .native import use
 from .rows import add_pair_products_, add_rows_, gather_rows, pack_rows, pair_products, scatter_add
 from .sampling import relabel, sample_block, sample_rows
@@ -22,6 +23,7 @@ __all__ = [
     "add_pair_products_",
     "add_rows_",
     "add_scaled",
+    "cross_entropy",
     "draw",
     "dropout",
     "elu_",

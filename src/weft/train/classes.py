@@ -236,7 +236,7 @@ def _one_hot(classes: Tensor, count: int) -> Tensor:
 
 def _cross_entropy(labels: Tensor, count: int) -> Callable[..., tuple[Tensor, Callable[[], None]]]:
     def objective(z: Tensor, model: Model) -> tuple[Tensor, Callable[[], None]]:
-        loss = loss_sum(z, labels.to(z.device)) / count
+        loss = loss_sum(z, labels.to(z.device), count)
         return loss.detach(), loss.backward
 
     return objective

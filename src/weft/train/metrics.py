@@ -6,25 +6,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..kernels import cross_entropy
 from ..meter import left_out
 
 
-def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """The summed loss of some rows; the caller divides by the global count.
+def loss_sum(logits: Tensor, labels: Tensor, count: int = 1) -> Tensor:
+    """The loss of some rows, summed and divided by the global count of rows.
 
         logits  [m, c]
         labels  [m] int64: cross-entropy;  [m, c] bool: binary cross-entropy, the mean over classes
 
-    >>> float(loss_sum(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) / 3  # = log 2
+    >>> float(loss_sum(torch.zeros(3, 2), torch.tensor([0, 1, 1]), count=3))  # = log 2
     0.693...
     """
+    if labels.dim() == 1:
+        return cross_entropy(logits, labels, 1 / count)
     if logits.is_meta:  # torch's own way through it takes milliseconds there
         left_out("loss", logits)
         return logits.sum()
-    if labels.dim() == 1:
-        return F.cross_entropy(logits, labels, reduction="sum")
     truth = labels.to(logits.dtype)
-    return F.binary_cross_entropy_with_logits(logits, truth, reduction="sum") / logits.shape[1]
+    return F.binary_cross_entropy_with_logits(logits, truth, reduction="sum") / (logits.shape[1] * count)
 
 
 def hits(logits: Tensor, labels: Tensor) -> Tensor:
