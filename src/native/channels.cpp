@@ -191,6 +191,20 @@ inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips
   });
 }
 
+// The gradient of a row's side, out (+)= mix ∘ Σ_e D[e], and what it brings to that of mix: near ∘ Σ_e D[e].
+template <class V, bool Whole>
+inline void finish_row(const Strips& strips, const V* sum, const V* mix, const V* near, bool add, V* out, V* dmix) {
+  constexpr int L = kLanes<V>;
+  for (int64_t v = 0; v < strips.vectors(); ++v) {
+    const Strip& s = strips[v];
+    const Vec<V> d = load<Vec<V>>(sum + v * L);
+    Vec<V> now = load_strip<V, Whole>(strips, mix, v) * d;
+    if (add) now += load_strip<V, Whole>(strips, out, v);
+    std::memcpy(out + s.column, &now, size_t(Whole ? L : s.count) * sizeof(V));
+    if (near) store(dmix + v * L, load<Vec<V>>(dmix + v * L) + load_strip<V, Whole>(strips, near, v) * d);
+  }
+}
+
 }  // namespace
 
 template <class V, class I>
@@ -204,15 +218,8 @@ void channel_scores_backward(Csr<V, I> m, Channels<V> ch, int64_t begin, int64_t
   std::vector<V> sums(size_t(weights + padded), V(0));
   signed_walk<false>(m, ch, strips, begin, end, signs, ds, heads, slope, width, inner > 0, padded, sums.data(), threads,
                      [&](int64_t r, const V* sum, V* own) {
-    V* out = side + r * width;
-    for (int64_t v = 0; v < strips.vectors(); ++v) {
-      const Strip& s = strips[v];
-      for (int64_t l = 0; l < s.count; ++l) {
-        const int64_t c = s.column + l;
-        out[c] = add ? out[c] + mix[c] * sum[v * L + l] : mix[c] * sum[v * L + l];
-        if (near) own[weights + v * L + l] += near[r * width + c] * sum[v * L + l];
-      }
-    }
+    if (strips.whole) finish_row<V, true>(strips, sum, mix, near ? near + r * width : nullptr, add, side + r * width, own + weights);
+    else finish_row<V, false>(strips, sum, mix, near ? near + r * width : nullptr, add, side + r * width, own + weights);
   });
   for (int64_t v = 0; v < strips.vectors(); ++v)
     for (int64_t l = 0; l < strips[v].count; ++l) {

@@ -153,6 +153,12 @@ inline void add_bias(const Attention<V>& at, int64_t from, const int64_t* permut
   }
 }
 
+// All lines of what is read a panel later, into the second cache: vectors of AVX-512 are a line each.
+template <int Bytes, class V>
+inline void prefetch_later(const V* at) {
+  for (int b = 0; b < Bytes; b += 64) __builtin_prefetch(reinterpret_cast<const char*>(at) + b, 0, 2);
+}
+
 constexpr int64_t kPanel = 48;  // arcs whose scores are made together, whatever rows they are of
 constexpr int kGroup = 6;       // of them at a time in registers, two strips each
 
@@ -262,7 +268,7 @@ struct ReluRows {
     Vec<V> sum[N] = {};
     for (int64_t e = 0; e < n; e += kGroup) {
       for (int64_t k = e; k < e + kGroup && k < n && k < ahead; ++k)
-        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L, 0, 2);
+        prefetch_later<N * kVectorBytes>(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
       mark<V, N>(z, marks, marked, e, v, stride);
@@ -347,7 +353,7 @@ struct ScorePanels {
     const int64_t head = strips[v].head, ahead = arcs - from - kPanel, column = strips[v].column;
     for (int64_t e = 0; e < n; e += kGroup) {
       for (int64_t k = e; k < e + kGroup && k < ahead; ++k)  // the strips that the panel after this one reads
-        __builtin_prefetch(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column, 0, 2);
+        prefetch_later<N * kVectorBytes>(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
       mark<V, N>(z, marks.at, marks.arcs, e, v, stride);
