@@ -37,6 +37,7 @@ void cross_entropy(const V* x, const int64_t* label, int64_t count, int64_t widt
       V top = tops[0];
       for (int l = 1; l < L; ++l) top = tops[l] > top ? tops[l] : top;
 
+      const V at_label = row[label[i]];  // dx may be x
       V* to = dx ? dx + i * width : nullptr;
       Vec<V> sums{};
       each_vector(row, width, [&](int64_t j, Vec<V> v, int n) {
@@ -46,7 +47,7 @@ void cross_entropy(const V* x, const int64_t* label, int64_t count, int64_t widt
       });
       V sum = 0;
       for (int l = 0; l < L; ++l) sum += sums[l];
-      loss[i] = std::log(sum) + (top - row[label[i]]);
+      loss[i] = std::log(sum) + (top - at_label);
       if (!to) continue;
       const V share = scale / sum;
       for (int64_t j = 0; j < width; ++j) to[j] *= share;

@@ -15,15 +15,17 @@ from weft.kernels import cross_entropy, use
 
 @given(
     st.integers(0, 23), st.integers(1, 70), st.sampled_from(["auto", "torch"]), st.floats(0.1, 4),
-    st.sampled_from([torch.float32, torch.float64]), st.floats(-300, 300),
+    st.sampled_from([torch.float32, torch.float64]), st.floats(-300, 300), st.booleans(),
 )  # fmt: skip
-def test_loss_and_gradient_are_those_of_the_definition(rows, classes, backend, share, dtype, shift):
+def test_loss_and_gradient_are_those_of_the_definition(rows, classes, backend, share, dtype, shift, over):
     draw = torch.Generator().manual_seed(rows * 100 + classes)
     x = (torch.randn(rows, classes, generator=draw, dtype=dtype) * 5 + shift).requires_grad_()
     labels = torch.randint(classes, (rows,), generator=draw)
     truth = x.detach().clone().requires_grad_()
     with use(backend):
-        loss = cross_entropy(x, labels, share)
+        given = x.clone() if over else x
+        loss = cross_entropy(given, labels, share, over)
+        assert over or torch.equal(x, truth)
         (loss * 3).backward()
     expected = F.cross_entropy(truth, labels, reduction="sum") * share
     (expected * 3).backward()
@@ -74,6 +76,14 @@ def test_it_is_the_same_on_any_number_of_threads():
     finally:
         torch.set_num_threads(before)
     assert torch.equal(found[0][1], found[1][1])
+
+
+def test_a_gradient_written_over_its_numbers_takes_no_memory():
+    x = torch.zeros(2, 3, requires_grad=True)
+    given = x + 1
+    loss = cross_entropy(given, torch.tensor([0, 1]), over=True)
+    (gradient,) = torch.autograd.grad(loss, given)
+    assert gradient.data_ptr() == given.data_ptr()
 
 
 def test_the_gradient_is_handed_out_once():

@@ -70,6 +70,11 @@ def data_sums(a: CSR, e: Tensor, name: str, out: Tensor | None = None) -> Tensor
     return y if out is None else out.add_(y)
 
 
+def _joined(parts: list[Tensor]) -> Tensor:
+    """The blocks' arcs one after the other. Of one block it is the block's own memory: nothing is copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 def _heads(x: Tensor, heads: int) -> list[Tensor]:
     return [part.contiguous() for part in x.split(x.shape[1] // heads, 1)] if heads > 1 else [x]
 
@@ -77,7 +82,7 @@ def _heads(x: Tensor, heads: int) -> list[Tensor]:
 def rows_to_data(plan: Plan, x: Tensor, name: str, heads: int) -> Tensor:
     """e[arc,h] = ⟨x[i,h,:], f[arc]⟩. [n_own, heads · t] → [arcs, heads]."""
     whole = plan.whole(plan.feature.share(x))
-    return torch.cat([data_dots(a, whole, name, heads) for a in plan.blocks()])
+    return _joined([data_dots(a, whole, name, heads) for a in plan.blocks()])
 
 
 def data_to_rows(plan: Plan, e: Tensor, name: str) -> Tensor:
@@ -96,7 +101,7 @@ def _per_block(plan: Plan, e: Tensor) -> tuple[Tensor, ...]:
 def rows_to_arcs(plan: Plan, x: Tensor) -> Tensor:
     """e[arc] = x[i]. [n_own, h] → [arcs, h]."""
     whole = plan.whole(plan.feature.share(x))
-    return torch.cat([whole[a.row_of] for a in plan.blocks()])
+    return _joined([whole[a.row_of] for a in plan.blocks()])
 
 
 def arcs_to_rows(plan: Plan, e: Tensor) -> Tensor:
@@ -113,7 +118,7 @@ def columns_to_arcs(plan: Plan, x: Tensor) -> Tensor:
     parts: list[Tensor] = [x] * len(plan.matrices)
     for j, block in plan.row.gather(plan.feature.share(x)):
         parts[j] = block[plan.matrix(j).indices.long()]
-    return torch.cat(parts)
+    return _joined(parts)
 
 
 def arcs_to_columns(plan: Plan, e: Tensor) -> Tensor:
@@ -395,8 +400,8 @@ class Entries:
         return self.A.sync(e) if self.A.in_columns(y) else e
 
     def data(self, name: str) -> Tensor:
-        """What the arcs carry under this name, [arcs, …]; no gradient goes there."""
-        return torch.cat([a.data[name] for a in self.plan.blocks()])
+        """What the arcs carry under this name, [arcs, …], to be read; no gradient goes there."""
+        return _joined([a.data[name] for a in self.plan.blocks()])
 
     def lookup(self, table: Tensor, name: str) -> Tensor:
         """e[arc] = table[kind of the arc], a whole number that the arc carries. [kinds, h] → [arcs, h].

@@ -131,7 +131,8 @@ class Classes(Task):
         seed = self.config.train.seed
         if not self.batch_size:
             rows, y = self.rows["train"], self.labels["train"]
-            objective = _cross_entropy(y, self.counts["train"])
+            # `rows` are picked out of all rows for this loss alone.
+            objective = _cross_entropy(y, self.counts["train"], over=True)
             return Step(self.train_ids, objective, Noise(seed, epoch), 1.0, rows)
         part, drawn, share = self._part(epoch, number)
         seeds = self.train_ids[part[self._is_own[part]]]
@@ -234,9 +235,11 @@ def _one_hot(classes: Tensor, count: int) -> Tensor:
     return torch.nn.functional.one_hot(classes, count).bool()
 
 
-def _cross_entropy(labels: Tensor, count: int) -> Callable[..., tuple[Tensor, Callable[[], None]]]:
+def _cross_entropy(
+    labels: Tensor, count: int, over: bool = False
+) -> Callable[..., tuple[Tensor, Callable[[], None]]]:
     def objective(z: Tensor, model: Model) -> tuple[Tensor, Callable[[], None]]:
-        loss = loss_sum(z, labels.to(z.device), count)
+        loss = loss_sum(z, labels.to(z.device), count, over)
         return loss.detach(), loss.backward
 
     return objective

@@ -10,17 +10,18 @@ from ..kernels import cross_entropy
 from ..meter import left_out
 
 
-def loss_sum(logits: Tensor, labels: Tensor, count: int = 1) -> Tensor:
+def loss_sum(logits: Tensor, labels: Tensor, count: int = 1, over: bool = False) -> Tensor:
     """The loss of some rows, summed and divided by the global count of rows.
 
         logits  [m, c]
         labels  [m] int64: cross-entropy;  [m, c] bool: binary cross-entropy, the mean over classes
+        over    nobody reads the logits again: their gradient may be written over them
 
     >>> float(loss_sum(torch.zeros(3, 2), torch.tensor([0, 1, 1]), count=3))  # = log 2
     0.693...
     """
     if labels.dim() == 1:
-        return cross_entropy(logits, labels, 1 / count)
+        return cross_entropy(logits, labels, 1 / count, over)
     if logits.is_meta:  # torch's own way through it takes milliseconds there
         left_out("loss", logits)
         return logits.sum()
