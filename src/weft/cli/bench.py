@@ -22,6 +22,7 @@ from . import (
     bench_order,
     bench_partition,
     bench_pipeline,
+    bench_plan,
     bench_ranks,
     bench_sample,
     bench_semiring,
@@ -42,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         "sample": bench_sample.run, "feed": bench_feed.run, "attention": bench_attention.run,
         "semiring": bench_semiring.run, "cache": bench_cache.run, "pipeline": bench_pipeline.run,
         "accelerate": bench_accelerate.run, "checkpoint": bench_checkpoint.run, "width": bench_width.run,
-        "memory": bench_memory.run,
+        "memory": bench_memory.run, "plan": bench_plan.run,
     }  # fmt: skip
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: weft bench WHAT [--help]\n\n"
@@ -60,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
               "  feed        pull against push-pull: bytes, messages, seconds, crossing\n"
               "  cache       rows kept between batches, over the room for them: words against the fewest\n"
               "  pipeline    batches in flight, and samples drawn ahead: with and without\n"
+              "  plan        what plans foretell, held against what ranks take\n"
               "  attention   VA, AGNN and GAT over ranks: strong and weak scaling\n"
               "  semiring    (max, +), log-sum-exp, … beside A @ h; your own beside torch\n"
               "  accelerate  PyG's layers after weft.accelerate beside weft's own layers\n"
