@@ -19,7 +19,7 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -231,14 +231,15 @@ def foretold(
             shapes[point.graph] = Shape.of(open_store(graph_file(folder, point.graph), verify=False))
         ways = {record["point"].way for record in group}
         partitions = list(dict.fromkeys(["random", *(way[3] for way in ways)]))
-        rows = plan(
-            shapes[point.graph], point.config(), machine(profile, point), partitions,
-            lambda candidate, ways=ways: way_of(candidate) in ways,
-        ).rows  # fmt: skip
-        by_way = {way_of(row.candidate): row for row in rows}
+        found = plan(shapes[point.graph], point.config(), machine(profile, point), partitions, _among(ways))
+        by_way = {way_of(row.candidate): row for row in found.rows}
         for record in group:
             if record["point"].way in by_way:
                 yield record, by_way[record["point"].way]
+
+
+def _among(ways: set[tuple[str, str, str, str]]) -> Callable[[Candidate], bool]:
+    return lambda candidate: way_of(candidate) in ways
 
 
 def machine(profile: Profile, point: Point) -> Machine:

@@ -118,7 +118,9 @@ def _started(
     prepare(folder, graphs)
     end = time.monotonic() + seconds
     if not (folder / "profile.json").exists():
-        made = run_ranks("weft.cli.calibrate:measured", max(2, cores()), "mpi", 20.0, stall_seconds=300)[0]
+        made = run_ranks("weft.cli.calibrate:measured", min(8, 2 * cores()), "mpi", 20.0, stall_seconds=300)[
+            0
+        ]
         write_profile(parse_profile(made), folder / "profile.json")
     for count in ranks:
         points = points_of(graphs, models, count, partitions, hidden, 1, max(1, cores() // count))
@@ -206,8 +208,11 @@ def describe(rows: list[dict[str, Any]]) -> list[str]:
     off = sorted((c for c in choices(rows) if c["ratio"] > 1.1), key=lambda c: -c["ratio"])
     if off:
         heads = ["setting", "graph", "model", "ranks", "chosen", "best", "times as long"]
-        table = [[c["setting"], c["graph"][:24], c["model"], c["ranks"], c["chosen"], c["best"], f"{c['ratio']:.2f}"]
-                 for c in off]  # fmt: skip
+        table = [
+            [c["setting"], c["graph"][:24], c["model"], c["ranks"], c["chosen"], c["best"],
+             f"{c['ratio']:.2f}"]
+            for c in off
+        ]  # fmt: skip
         lines.append(columns(heads, table, left=6))
     return lines
 

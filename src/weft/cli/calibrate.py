@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
         "within a host and between hosts, ranks beside each other. The result is kept for this host, a newer "
         "one takes its place.", _EXAMPLES,
     )  # fmt: skip
-    parser.add_argument("--ranks", metavar="N", help="ranks to start (all cores, 8 at most; 2 at least)")
+    parser.add_argument("--ranks", metavar="N", help="ranks to start (twice the cores, 8 at most)")
     parser.add_argument("--seconds", metavar="X", default="20", help="time to measure in (20)")
     parser.add_argument(
         "--engine", metavar="TEXT", help="how ranks talk: mpi, torch or threads (what is here)"
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
             _keep(profile, parsed.out, parsed.json)
         comm.barrier()
         return 0
-    ranks = whole_number(parsed.ranks, "--ranks") if parsed.ranks else max(2, min(8, cores()))
+    ranks = whole_number(parsed.ranks, "--ranks") if parsed.ranks else min(8, 2 * cores())
     engine = parsed.engine or ("mpi" if find_mpirun() and importlib.util.find_spec("mpi4py") else "torch")
     found = run_ranks("weft.cli.calibrate:measured", ranks, engine, seconds, stall_seconds=seconds + 300)[0]
     _keep(parse_profile(found), parsed.out, parsed.json)
@@ -102,6 +102,8 @@ def describe(profile: Profile) -> list[str]:
     ]
     if profile.between is not None:
         lines.append(link("between", profile.between))
+    if profile.crowded is not None:
+        lines.append(link("crowded", profile.crowded))
     slow = profile.slowdown
     lines += [
         f"spmm      {rate[16]:,.0f} million arcs a second of width 16, {rate[128]:,.0f} of 128 (1 thread)",

@@ -11,6 +11,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,13 +73,25 @@ def _parts(x: Tensor, counts: list[int]) -> tuple[Any, ...]:
     return _view(x.data_ptr(), x.numel() * width), counts, None, kind
 
 
-@functools.cache
+_crowded = [bool(os.environ.get(CROWDED))]
+
+
 def crowded() -> bool:
     """Whether this rank shares its core with others: then it sleeps while it waits.
 
     One that only yields takes its turn among those who compute, and they wait for it.
     """
-    return bool(os.environ.get(CROWDED))
+    return _crowded[0]
+
+
+@contextmanager
+def waiting(asleep: bool) -> Iterator[None]:
+    """Who waits inside of this sleeps, or does not: to measure both."""
+    before, _crowded[0] = _crowded[0], asleep
+    try:
+        yield
+    finally:
+        _crowded[0] = before
 
 
 class MpiWork:

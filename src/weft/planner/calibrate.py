@@ -8,10 +8,12 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import itertools
+import math
 import socket
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -39,8 +41,9 @@ from .record import Kernel
 
 SECONDS = 20.0
 _MOST_SECONDS = 600.0
-_WIDTHS, _DEGREES, _BYTES = (8, 32, 128), (4, 16, 64), (1 << 19, 1 << 25)
-_WALKED = ((16, 128), (8, 32), (1 << 19, 1 << 24))
+_WIDTHS, _DEGREES, _BYTES = (8, 32, 128), (4, 16, 64), (1 << 18, 1 << 22, 1 << 26)
+_WALKED = ((8, 32, 128), (4, 16, 64), (1 << 18, 1 << 22, 1 << 25))
+_CHANNELS = ((16, 128), (8, 32), (1 << 18, 1 << 24))
 _SIDES = (8, 32, 128, 512)
 _FANOUTS = (5, 25)
 _ARCS, _NUMBERS = 200_000, 2_000_000
@@ -49,6 +52,10 @@ _BATCHES = 5
 """Of messages: the quickest counts."""
 _SHARES = {"kernels": 0.55, "other": 0.2, "messages": 0.25}
 """Of the budget."""
+_SHARED = 0.9
+"""Of a core, below which ranks are said to share it."""
+_PIECES = 200
+"""Small products between two messages: some tenths of a millisecond."""
 
 
 def calibrate(comm: Communicator, seconds: float = SECONDS) -> Profile:
@@ -61,10 +68,8 @@ def calibrate(comm: Communicator, seconds: float = SECONDS) -> Profile:
         alone = _alone(seconds)
     _sleep_until(comm)
     together = _together(comm, hosts)
-    messages = seconds * _SHARES["messages"] / 2
-    inside = _pair(comm, hosts, same=True, seconds=messages)
-    between = _pair(comm, hosts, same=False, seconds=messages)
-    made = {**alone, "slowdown": together, "inside": inside, "between": between} if comm.rank == 0 else {}
+    links = _links(comm, hosts, together["share"][-1] < _SHARED, seconds * _SHARES["messages"] / 2)
+    made = {**alone, **together, **links} if comm.rank == 0 else {}
     return _unpack(comm.all_gather_json(made)[0])
 
 
@@ -85,7 +90,9 @@ def _unpack(made: dict[str, Any]) -> Profile:
     return Profile(
         made["host"], made["cores"], made["isa"], made["date"], __version__, made["memory"], made["idle"],
         made["bandwidth"], made["call"], inside, link(made["between"]) if made["between"] else None, kernels,
-        Curve(*map(tuple, made["speedup"])), Curve(*map(tuple, made["slowdown"])), made["partition"],
+        Curve(*map(tuple, made["speedup"])), Curve(tuple(made["ranks"]), tuple(made["slowdown"])),
+        made["partition"], Curve(tuple(made["ranks"]), tuple(made["share"])),
+        link(made["crowded"]) if made["crowded"] else None,
     )  # fmt: skip
 
 
@@ -102,7 +109,8 @@ def _alone(seconds: float) -> dict[str, Any]:
         # First: what is resident then is what a rank needs that trains next to nothing.
         call = _call(seconds * _SHARES["other"] / 6)
         idle = peak_rss_bytes()
-        points = len(_WIDTHS) * len(_DEGREES) * len(_BYTES) + 4 * 8 + len(_SIDES) ** 2
+        walks = [math.prod(map(len, axes)) for axes in (_WALKED, _CHANNELS)]
+        points = len(_WIDTHS) * len(_DEGREES) * len(_BYTES) + 2 * sum(walks) + len(_SIDES) ** 2
         each = seconds * _SHARES["kernels"] / points
         tables = _kernels(each)
         rest = seconds * _SHARES["other"] / 6
@@ -123,12 +131,14 @@ def _alone(seconds: float) -> dict[str, Any]:
 def _kernels(each: float) -> dict[str, Table]:
     axes = ("width", "degree", "bytes")
     tables = {"spmm": tabulate(axes, (_WIDTHS, _DEGREES, _BYTES), lambda w, d, size: _spmm(w, d, size, each))}
-    for model, front, back in (("gat", "attend", "attend_back"), ("gatv2", "channel", "channel_back")):
+    for model, front, back, points in (
+        ("gat", "attend", "attend_back", _WALKED), ("gatv2", "channel", "channel_back", _CHANNELS),
+    ):  # fmt: skip
         # Both walks of a point are measured together, in the order of the table.
-        found = [_walks(model, *at, 2 * each) for at in itertools.product(*_WALKED)]
+        found = [_walks(model, w, d, size, 2 * each) for w, d, size in itertools.product(*points)]
         for name in (front, back):
             values = iter(found)
-            tables[name] = tabulate(axes, _WALKED, lambda *at, v=values, name=name: next(v)[name])
+            tables[name] = tabulate(axes, points, lambda *at, v=values, name=name: next(v)[name])
     sides = ("inputs", "outputs"), (_SIDES, _SIDES)
     tables["dense"] = tabulate(*sides, lambda a, b: _dense(int(a), int(b), False, each / 2))
     tables["outer"] = tabulate(*sides, lambda a, b: _dense(int(a), int(b), True, each / 2))
@@ -295,52 +305,126 @@ def _sleep_until(comm: Communicator) -> None:
         time.sleep(0.01)
 
 
-def _together(comm: Communicator, hosts: list[str]) -> tuple[list[float], list[float]]:
-    """(ranks of a host, how much slower each is) while all of them multiply."""
+def _place(rank: int, hosts: Sequence[str]) -> int:
+    """Which of its host's ranks it is.
+
+    >>> [_place(rank, ["a", "a", "b"]) for rank in range(3)]
+    [0, 1, 0]
+    """
+    return list(hosts[:rank]).count(hosts[rank])
+
+
+def _together(comm: Communicator, hosts: list[str]) -> dict[str, list[float]]:
+    """While so many ranks of every host multiply: core time of each over that of one alone, and how much of a
+    core it gets. Cores that hosts share show here, too."""
     a = _matrix(64, 16, 1 << 24)
     x = torch.ones(a.shape[1], 64)
     given = torch.get_num_threads()
     torch.set_num_threads(1)
     once = _quickest(lambda: multiply(a, x, None), 0.1) if comm.rank == 0 else 0.0
     _sleep_until(comm)
-    comm.barrier()
     # As many for everybody: who ends early leaves the others too much room.
-    repeats = int(comm.all_gather_json(max(3, round(0.2 / once)) if once else 0)[0])
-    multiply(a, x, None)
-    taken = statistics.median(_timed(lambda: multiply(a, x, None), 1) for _ in range(repeats))
+    repeats = int(comm.all_gather_json(max(3, round(0.3 / once)) if once else 0)[0])
+    own, place = hosts.count(hosts[0]), _place(comm.rank, hosts)
+    counts = [k for k in (1, 2, 4, 8, 16, 32, 64) if k < own] + [own]
+    if comm.size == len(set(hosts)) == 1:
+        counts = []
+    found: dict[str, list[float]] = {"ranks": [], "slowdown": [], "share": []}
+    alone = _cpu(lambda: multiply(a, x, None), repeats)[0] if comm.rank == 0 else 0.0
+    _sleep_until(comm)
+    for count in counts:
+        comm.barrier()
+        busy = place < count
+        taken = _cpu(lambda: multiply(a, x, None), repeats) if busy else (0.0, 0.0)
+        _sleep_until(comm)
+        told = [t for t, host in zip(comm.all_gather_json(taken), hosts, strict=True) if host == hosts[0]]
+        first = comm.all_gather_json(alone)[0]
+        working = [(cpu, wall) for cpu, wall in told if wall]
+        found["ranks"].append(float(count))
+        found["slowdown"].append(max(1.0, statistics.fmean(cpu for cpu, _ in working) / first))
+        found["share"].append(min(1.0, statistics.fmean(cpu / wall for cpu, wall in working)))
     torch.set_num_threads(given)
-    own = [t for t, host in zip(comm.all_gather_json(taken), hosts, strict=True) if host == hosts[0]]
-    if comm.size == 1 or len(own) == 1:
-        return [1.0], [1.0]
-    factor = max(1.0, max(own) / (once or taken)) if comm.rank == 0 else 1.0
-    return [1.0, float(len(own))], [1.0, factor]
+    return found if counts else {"ranks": [1.0], "slowdown": [1.0], "share": [1.0]}
 
 
-def _pair(comm: Communicator, hosts: list[str], same: bool, seconds: float) -> Any:
-    """[bytes, seconds, overlap] of messages between rank 0 and another of its host, or of another host."""
-    other = next((r for r in range(1, comm.size) if (hosts[r] == hosts[0]) == same), None)
-    if other is None:
-        return None
-    pair = comm.split(0 if comm.rank in (0, other) else None, comm.rank, "pair")
-    found = None if pair is None else _messages(pair, seconds)
+def _cpu(call: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """(core time, wall time) of a call."""
+    call()
+    began, start = time.process_time(), time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.process_time() - began) / repeats, (time.perf_counter() - start) / repeats
+
+
+def _links(comm: Communicator, hosts: list[str], crowd: bool, seconds: float) -> dict[str, Any]:
+    """[bytes, seconds, overlap] of messages within a host, on cores of one's own and on shared ones, and
+    between hosts. All rings of a kind are measured at once, as exchanges use them."""
+    from ..comm.launch import cores
+
+    place, index = _place(comm.rank, hosts), sorted(set(hosts)).index(hosts[comm.rank])
+    fewest = min(hosts.count(host) for host in hosts)
+    own = hosts[comm.rank] == hosts[0]
+    inside = 0 if own and place < min(cores(), hosts.count(hosts[0])) else None
+    found = {"inside": _ring(comm, inside, seconds, asleep=False)}
+    found["crowded"] = _ring(comm, index, seconds, asleep=True) if crowd else None
+    between = _ring(comm, place if place < fewest else None, seconds, asleep=None)
+    if between is not None:  # so many ranks of a host shared its link
+        between[0] = [size * fewest for size in between[0]]
+    found["between"] = between if len(set(hosts)) > 1 else None
+    return found
+
+
+def _ring(comm: Communicator, color: int | None, seconds: float, asleep: bool | None) -> Any:
+    """What the ring of rank 0 found; those that are in none sleep meanwhile."""
+    ring = comm.split(color, comm.rank, "ring")
+    found = None
+    if ring is not None and ring.size > 1:
+        with _waiting(comm, asleep):
+            found = _messages(ring, seconds)
+    _sleep_until(comm)
     return comm.all_gather_json(found)[0]
 
 
-def _messages(pair: Communicator, seconds: float) -> list[Any]:
-    peer = 1 - pair.rank
+def _waiting(comm: Communicator, asleep: bool | None) -> AbstractContextManager[None]:
+    if asleep is None or comm.engine != "mpi":
+        return nullcontext()
+    from ..comm.mpi import waiting
+
+    return waiting(asleep)
+
+
+def _messages(ring: Communicator, seconds: float) -> list[Any]:
+    """Messages around a ring: alone, and between pieces of work, after which nobody comes at once."""
+    after, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
     taken: list[float] = []
     each = seconds / (len(_MESSAGES) + 1)
     sizes: list[float] = []
+    work = torch.ones(1 << 12)
+
+    def compute(pieces: int = _PIECES) -> None:
+        for _ in range(pieces):
+            work.mul_(1.0)
+
+    turns = max(2, min(50, int(each / 4 / _agree(ring, _timed(compute, 5)))))
+    alone = _agree(ring, statistics.median(_timed(compute, turns) for _ in range(_BATCHES)))
     for size in _MESSAGES:
         give, take = torch.ones(size // 4), torch.empty(size // 4)
-        swap = lambda: pair.iswap([give], peer, [take], peer).wait()  # noqa: B023, E731
-        once = _agree(pair, _timed(swap, 2))
+        swap = lambda: ring.iswap([give], after, [take], before).wait()  # noqa: B023, E731
+
+        def amid() -> None:
+            compute()
+            swap()  # noqa: B023
+
+        once = _agree(ring, _timed(swap, 2))
         if taken and once > 4 * each:  # a slow link: the last two points say how it goes on
             break
-        repeats = max(1, min(200, int(each / max(once, 1e-7) / _BATCHES)))
-        taken.append(_agree(pair, min(_timed(swap, repeats) for _ in range(_BATCHES))))
+        repeats = max(1, min(200, int(each / 2 / max(once, 1e-7) / _BATCHES)))
+        quick = min(_timed(swap, repeats) for _ in range(_BATCHES))
+        many = max(1, min(turns, int(each / 2 / (once + alone) / _BATCHES)))
+        both = statistics.median(_timed(amid, many) for _ in range(_BATCHES))
+        taken.append(_agree(ring, max(quick, both - alone)))
         sizes.append(float(size))
-    return [sizes, taken, _overlap(pair, int(sizes[-1]), taken[-1])]
+    return [sizes, taken, _overlap(ring, int(sizes[-1]), taken[-1], compute, alone)]
 
 
 def _timed(call: Callable[[], object], repeats: int) -> float:
@@ -350,25 +434,24 @@ def _timed(call: Callable[[], object], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def _agree(pair: Communicator, seconds: float) -> float:
-    """The slower of two, known to both."""
-    return float(pair.all_reduce(torch.tensor([seconds], dtype=torch.float64, device="cpu"), "max"))
+def _agree(ring: Communicator, seconds: float) -> float:
+    """The slowest, known to all."""
+    return float(ring.all_reduce(torch.tensor([seconds], dtype=torch.float64, device="cpu"), "max"))
 
 
-def _overlap(pair: Communicator, size: int, alone: float) -> float:
-    """The share of a message that is over when a computation as long as it is over."""
-    peer, give, take = 1 - pair.rank, torch.ones(size // 4), torch.empty(size // 4)
-    work = torch.ones(1 << 12)
-
-    def compute() -> None:
-        end = time.perf_counter() + alone
-        while time.perf_counter() < end:
-            work.mul_(1.0)
+def _overlap(
+    ring: Communicator, size: int, taken: float, compute: Callable[[int], None], piece: float
+) -> float:
+    """The share of a message that is over when work as long as it is over."""
+    after, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
+    give, take = torch.ones(size // 4), torch.empty(size // 4)
+    pieces = max(1, round(_PIECES * taken / piece))
 
     def both() -> None:
-        request = pair.iswap([give], peer, [take], peer)
-        compute()
+        request = ring.iswap([give], after, [take], before)
+        compute(pieces)
         request.wait()
 
-    beside = min(_agree(pair, _timed(both, 1)) for _ in range(_BATCHES))
-    return min(1.0, max(0.0, (2 * alone - beside) / alone))
+    work = min(_agree(ring, _timed(lambda: compute(pieces), 1)) for _ in range(_BATCHES))
+    beside = min(_agree(ring, _timed(both, 1)) for _ in range(_BATCHES))
+    return min(1.0, max(0.0, (taken + work - beside) / max(1e-9, min(taken, work))))

@@ -20,6 +20,8 @@ from .profile import Link, Profile
 from .record import Draw, Kernel, Pass, Post, Product, Step, Wait
 
 _BACK = ("attend_backward", "attend_self_backward", "sddmm", "sddmm_heads")
+_WHOLE = 0.9
+"""A core, as far as measurements tell."""
 _FOLD = 3.0
 """One's own message function, over (+, ×): docs/log.md has 1.3 to 3.3."""
 
@@ -53,8 +55,23 @@ class Machine:
 
     @property
     def slower(self) -> float:
-        """How much longer a rank takes here than one that has the machine and one thread."""
-        return self.profile.slowdown.at(self.crowd) / self.profile.speedup.at(self.threads)
+        """How much more of its cores' time a rank takes than one that has the machine and one thread."""
+        slowdown = self.profile.slowdown
+        return slowdown.at(min(self.crowd, slowdown.x[-1])) / self.profile.speedup.at(self.threads)
+
+    @property
+    def share(self) -> float:
+        """Of a core that a rank gets while all compute: ranks may be many, and hosts may share cores."""
+        cores, known = float(self.profile.cores), self.profile.share
+        if known is not None and known.y[-1] < _WHOLE:
+            cores = min(cores, known.x[-1] * known.y[-1])
+        return min(1.0, cores / self.crowd)
+
+    @property
+    def inside(self) -> Link:
+        """Within a host."""
+        crowded = self.profile.crowded if self.share < _WHOLE else None
+        return crowded or self.profile.inside
 
     @property
     def rank_bytes(self) -> int:
@@ -114,41 +131,61 @@ def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> floa
 def message_seconds(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:
     """One call of a rank; `peers` are the ranks of its line.
 
-    all_reduce   the better of 2 log₂ g whole messages and 2 (g − 1) of a g-th
+    all_reduce   the better of log₂ g whole messages and 2 (g − 1) of a g-th
     iswap        the slower of what is given and what is taken
-    others       a message a peer, one after the other
+    others       all that goes to peers of one kind, near or far, at once
     """
 
     def far(p: int) -> bool:
         return machine.host(peers[p]) != machine.host(rank)
 
-    def one(p: int, size: float) -> float:
+    def of(near: float, across: float, sharers: int) -> float:
         # Ranks of a host share what leads out of it.
-        return (
-            machine.link.seconds.at(size * machine.crowd)
-            if far(p)
-            else machine.profile.inside.seconds.at(size)
+        return (machine.inside.seconds.at(near) if near else 0.0) + (
+            machine.link.seconds.at(across * sharers) if across else 0.0
         )
 
     if message.call == "all_reduce":
         if not message.sent:
             return 0.0
         size, g = message.sent[0][1], message.size
-        worst = next((p for p, _ in message.sent if far(p)), message.sent[0][0])
-        link = machine.link if far(worst) else machine.profile.inside
+        away = any(far(p) for p, _ in message.sent)
+        link = machine.link if away else machine.inside
         rounds = (g - 1).bit_length()
-        return 2 * min(rounds * link.seconds.at(size), (g - 1) * link.seconds.at(max(1.0, size / g)))
-    sent, received = ([one(p, size) for p, size in side] for side in (message.sent, message.received))
-    if message.call == "iswap":
-        return max([0.0, *sent, *received])
-    return max(sum(sent), sum(received))
+        return min(rounds * link.seconds.at(size), 2 * (g - 1) * link.seconds.at(max(1.0, size / g)))
+
+    def side(found: Sequence[tuple[int, int]]) -> float:
+        near = sum(size for p, size in found if not far(p))
+        across = sum(size for p, size in found if far(p))
+        sharers = machine.crowd
+        if message.call == "iswap" and across:
+            sharers = link_sharers(machine, rank, peers, found[0][0] - list(peers).index(rank))
+        return of(near, across, sharers)
+
+    return max(side(message.sent), side(message.received))
+
+
+def link_sharers(machine: Machine, rank: int, peers: Sequence[int], shift: int) -> int:
+    """Ranks of a host whose messages leave it while everybody sends to the rank `shift` places on.
+
+    Those of the same line are counted; those of other lines do as this rank does.
+
+    >>> from weft.planner.default import default_profile
+    >>> two = Machine(default_profile(), 4, hosts=2)
+    >>> [link_sharers(two, 1, range(4), shift) for shift in (1, 2)], link_sharers(two, 0, [0, 2], 1)
+    ([1, 2], 2)
+    """
+    own, size = machine.host(rank), len(peers)
+    here = [place for place, peer in enumerate(peers) if machine.host(peer) == own]
+    leave = sum(machine.host(peers[(place + shift) % size]) != own for place in here)
+    return max(1, leave + machine.crowd - len(here))
 
 
 def overlap_of(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:
     """The share of a message that computation hides."""
     touched = {p for p, _ in (*message.sent, *message.received)}
     far = any(machine.host(peers[p]) != machine.host(rank) for p in touched)
-    return machine.link.overlap if far else machine.profile.inside.overlap
+    return machine.link.overlap if far else machine.inside.overlap
 
 
 @dataclass(frozen=True)
@@ -167,6 +204,24 @@ class Seconds:
         Seconds(total=7.0, compute=5.0, messages=2.0)
         """
         return Seconds(times * (self.total + more), times * (self.compute + more), times * self.messages)
+
+
+def side_by_side(ranks: Sequence[Seconds], share: float) -> Seconds:
+    """The slowest of all ranks, where each gets a share of a core while all compute, and a whole one when the
+    others are done: it takes its own time alone at least, and a mean rank's at its share.
+
+    >>> quick, slow = Seconds(2.0, 2.0, 0.0), Seconds(6.0, 6.0, 0.0)  # at half a core
+    >>> side_by_side([quick, slow], 0.5).total, side_by_side([quick, quick, quick, slow], 0.5).total
+    (4.0, 3.0)
+    """
+    if share < _WHOLE:
+        mean = sum(rank.compute for rank in ranks) / len(ranks)
+        computes = [max(rank.compute * share, mean) for rank in ranks]
+        ranks = [
+            Seconds(compute + r.messages, compute, r.messages)
+            for r, compute in zip(ranks, computes, strict=True)
+        ]
+    return max(ranks, key=lambda rank: rank.total)
 
 
 def run(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]) -> Seconds:
@@ -192,7 +247,7 @@ def run(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Seq
             end, rest = flying.pop(step.number)
             now = max(now, end) + rest
         else:
-            seconds = step_seconds(machine, step)
+            seconds = step_seconds(machine, step) / machine.share
             compute += seconds
             now += seconds
     return Seconds(now, compute, now - compute)

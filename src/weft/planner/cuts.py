@@ -68,10 +68,15 @@ class Cut:
         i, k, _ = self.blocks.grid.place(rank)
         return [int(n) for n in self.arcs[i, :, k]]
 
+    @property
+    def ranks(self) -> list[int]:
+        """One of each place; those along `feature` do alike."""
+        grid = self.blocks.grid
+        return [grid.rank(i, k, 0) for i in range(grid.row) for k in range(grid.inner)]
+
     def outliers(self, exchange: str) -> list[int]:
         """The ranks that may be the slowest or the fullest: most arcs, most rows read, most rows owned."""
-        grid = self.blocks.grid
-        ranks = [grid.rank(i, k, 0) for i in range(grid.row) for k in range(grid.inner)]
+        ranks = self.ranks
 
         def moved(rank: int) -> int:
             return sum(sum(line.need) + sum(line.give) for line in self.lines(rank, exchange))

@@ -22,10 +22,12 @@ from ..train.encoders import blank_model
 from ..train.facts import take_facts
 from ..units import spell_bytes, spell_seconds
 from .batches import feeds, foretell_feed
-from .cost import Machine
+from .cost import Machine, side_by_side
 from .cuts import Cut, Shape, cut
 from .foretell import Rank, Work, foretell_rank
 
+FEW = 16
+"""Ranks on shared cores that are all foretold."""
 CUT_ARCS = 2_000_000
 """Up to this many arcs every grid is cut by every partitioner; above, the rows alone."""
 
@@ -226,9 +228,11 @@ def plan(
             if key not in cuts:
                 cuts[key] = cut(shape, candidate.grid, method, work.model.adjacency, seed)
             found = cuts[key]
+            # On shared cores it counts what all do, elsewhere what the slowest does.
+            every = machine.share < 1 and machine.ranks <= FEW
             ranks = [
                 foretell_rank(work, found, candidate.exchange, rank, machine, candidate.overlap)
-                for rank in found.outliers(candidate.exchange)
+                for rank in (found.ranks if every else found.outliers(candidate.exchange))
             ]
         except UserError as error:
             notes.append(f"{candidate}: {error}")
@@ -264,12 +268,12 @@ def _plan_batches(shape: Shape, work: Work, machine: Machine) -> Plan:
 def _forecast(
     candidate: Candidate, ranks: Sequence[Rank], how: str, method: str, shape: Shape, machine: Machine
 ) -> Forecast:
-    slowest = max(ranks, key=lambda rank: rank.seconds.total)
+    slowest = side_by_side([rank.seconds for rank in ranks], machine.share)
     busiest = max(ranks, key=lambda rank: sum(rank.volume.words.values()))
     memory = max(rank.bytes for rank in ranks)
     rate = machine.profile.partition.get(method, 0.0) if machine.ranks > 1 else 0.0
     return Forecast(
-        candidate, slowest.seconds.total, slowest.seconds.compute, slowest.seconds.messages,
+        candidate, slowest.total, slowest.compute, slowest.messages,
         sum(busiest.volume.words.values()), sum(busiest.volume.messages.values()), memory,
         rate * shape.arcs, how, memory <= machine.rank_bytes,
     )  # fmt: skip

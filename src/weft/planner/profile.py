@@ -3,7 +3,8 @@
     links     seconds of a message by its bytes, within a host and between two; how much work hides of it
     kernels   seconds an arc (a multiply-add, a sampled arc) over width, degree and the size of x
     memory    bytes a second of a plain pass; bytes of a rank that does nothing
-    ranks     how much slower all ranks of a host are together; how much faster threads make one
+    ranks     how much slower all ranks of a host are together; how much of a core each then gets; how much
+              faster threads make one
 
 A profile may come from another machine, or be written by hand: every field is checked when it is read.
 """
@@ -145,9 +146,13 @@ class Profile:
     speedup: Curve
     """Over threads: how much faster than one."""
     slowdown: Curve
-    """Over ranks of a host: how much slower each is while all compute."""
+    """Over ranks of a host: how much more of a core's time each takes while all compute."""
     partition: Mapping[str, float]
     """Seconds an arc of the partitioners."""
+    share: Curve | None = None
+    """Over ranks of a host: how much of a core each gets while all compute. Hosts may share cores, too."""
+    crowded: Link | None = None
+    """Within a host whose ranks are more than its cores: who waits there sleeps."""
 
     @property
     def days(self) -> int:
@@ -199,6 +204,8 @@ class Profile:
             },
             "speedup": curve(self.speedup, "threads", "factor"),
             "slowdown": curve(self.slowdown, "ranks", "factor"), "partition": dict(self.partition),
+            "share": None if self.share is None else curve(self.share, "ranks", "cores"),
+            "crowded": link(self.crowded),
         }  # fmt: skip
 
 
@@ -321,6 +328,10 @@ class _Fields:
     def absent(self, name: str) -> bool:
         return self._take(name)[0] is None
 
+    def lacks(self, name: str) -> bool:
+        """The same of a field that older profiles do not have."""
+        return self._found.get(name) is None
+
 
 def _number(value: object, where: str, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -370,6 +381,8 @@ def _profile(found: _Fields) -> Profile:
         {name: _table(kernels.part(name), axes) for name, axes in _KERNELS.items()},
         _curve(found.part("speedup"), "threads", "factor"), _curve(found.part("slowdown"), "ranks", "factor"),
         {name: rates.number(name, 0, 1e6) for name in rates.names()},
+        None if found.lacks("share") else _curve(found.part("share"), "ranks", "cores"),
+        None if found.lacks("crowded") else _link(found.part("crowded")),
     )  # fmt: skip
 
 
