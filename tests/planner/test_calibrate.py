@@ -22,6 +22,7 @@ def few_points(monkeypatch):
     monkeypatch.setattr(room, "_DEGREES", (4,))
     monkeypatch.setattr(room, "_BYTES", (1 << 12,))
     monkeypatch.setattr(room, "_WALKED", ((16,), (8,), (1 << 12,)))
+    monkeypatch.setattr(room, "_CHANNELS", ((16,), (8,), (1 << 12,)))
     monkeypatch.setattr(room, "_SIDES", (8, 32))
     monkeypatch.setattr(room, "_ARCS", 500)
     monkeypatch.setattr(room, "_NUMBERS", 500)
@@ -37,6 +38,9 @@ def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):
     assert found[0].between is not None
     assert found[0].inside.seconds.x[0] == 64
     assert found[0].slowdown.x == (1.0, 2.0)
+    assert found[0].share is not None
+    assert found[0].share.x == (1.0, 2.0)
+    assert found[0].call_seconds > 0
     assert found[0].cores == cores()
 
 

@@ -9,10 +9,12 @@ import pytest
 from weft.comm.ledger import Message
 from weft.planner.cost import (
     Machine,
+    Seconds,
     kernel_seconds,
     message_seconds,
     product_seconds,
     run,
+    side_by_side,
     step_seconds,
     table_of,
 )
@@ -85,13 +87,53 @@ def test_a_message_between_hosts_shares_the_link_of_its_host():
     assert message_seconds(Machine(PROFILE, 4, hosts=4), swap(1, 1, 1, 2), 0, range(4)) == pytest.approx(10)
 
 
+def test_only_those_of_a_host_share_its_link_whose_messages_leave_it_at_once():
+    two = Machine(PROFILE, 4, hosts=2)
+    # One place on, of ranks 0 and 1 only 1 leaves the host; two places on both do.
+    assert message_seconds(two, swap(1, 1, 2, 0), 1, range(4)) == pytest.approx(10)
+    assert message_seconds(two, swap(1, 1, 3, 3), 1, range(4)) == pytest.approx(20)
+    # Lines of their own: the other rank of the host does as this one.
+    assert message_seconds(two, swap(1, 1, 1, 1), 0, [0, 2]) == pytest.approx(20)
+    both = Message("all_to_all", "x", ((1, 2), (2, 1)), (), 4)  # near, then through the shared link
+    assert message_seconds(two, both, 0, range(4)) == pytest.approx(2 + 20)
+
+
+def test_ranks_that_are_more_than_cores_get_a_share_of_one():
+    step = Pass("add", 10**9)
+    lines = {"row": range(4)}
+    crowded = dataclasses.replace(PROFILE, slowdown=Curve((1.0,), (1.0,)))
+    assert Machine(crowded, 2).share == 1
+    four = Machine(crowded, 4)  # on the two cores of the profile
+    assert four.share == 0.5
+    assert run(four, [step], 0, lines).total == pytest.approx(2)
+    # Hosts that share cores: one rank of each was measured to get a quarter.
+    lab = dataclasses.replace(crowded, share=Curve((1.0,), (0.25,)))
+    assert Machine(lab, 4, hosts=4).share == 0.25
+    assert Machine(lab, 8, hosts=4).share == 0.125
+
+
+def test_crowded_ranks_wait_as_crowded_ones_do():
+    slow = Link(Curve((1.0, 2.0), (5.0, 10.0)))
+    profile = dataclasses.replace(PROFILE, crowded=slow)
+    assert Machine(profile, 2).inside is profile.inside
+    assert Machine(profile, 4).inside is slow
+    assert message_seconds(Machine(profile, 4), swap(2, 1, 1, 1), 0, range(4)) == pytest.approx(10)
+
+
+def test_on_shared_cores_the_slowest_ends_with_a_core_of_its_own():
+    quick, slow = Seconds(3.0, 2.0, 1.0), Seconds(9.0, 8.0, 1.0)
+    assert side_by_side([quick, slow], 1.0) == slow
+    assert side_by_side([quick, slow], 0.5) == Seconds(6.0, 5.0, 1.0)  # the mean's at its share
+    assert side_by_side([quick] * 7 + [slow], 0.5) == Seconds(5.0, 4.0, 1.0)  # its own, alone
+
+
 def test_collectives_are_messages_of_peers():
     one = Machine(PROFILE, 4)
     everybody = tuple((p, 2) for p in (1, 2, 3))
     assert message_seconds(one, Message("all_to_all", "x", everybody, everybody[:1], 4), 0, range(4)) == 6
-    # 2 · log₂ 4 messages of 4 bytes, or 2 · 3 of 1
+    # log₂ 4 messages of 4 bytes, or 2 · 3 of 1
     reduce = Message("all_reduce", "x", tuple((p, 4) for p in (1, 2, 3)), (), 4)
-    assert message_seconds(one, reduce, 0, range(4)) == pytest.approx(min(2 * 2 * 4, 2 * 3 * 1))
+    assert message_seconds(one, reduce, 0, range(4)) == pytest.approx(min(2 * 4, 2 * 3 * 1))
     assert message_seconds(one, Message("all_reduce", "x", (), (), 1), 0, range(1)) == 0
 
 

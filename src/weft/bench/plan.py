@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import statistics
 import tempfile
@@ -41,8 +42,10 @@ from .ranks import trainable, trained
 
 _LEAST, _MOST, _SECONDS = 5, 25, 0.6
 """Steady epochs of a point: so many, or as many as so many seconds hold."""
-NEAR, WORST = 1.1, 1.5
-"""The choice is to be within the first of the best measured, and never beyond the second."""
+NEAR = 1.1
+"""The choice is to be within this of the best measured."""
+DISTURBED = 0.1
+"""Cores that others used meanwhile, from which on a point is measured again."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,12 @@ def measured(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def quiet(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last of each point that nobody disturbed."""
+    found = {record["point"]: record for record in records if record["beside"] <= DISTURBED}
+    return list(found.values())
+
+
 def measure(comm: Communicator, folder: str, points: Sequence[Mapping[str, Any]], seconds: float) -> int:
     """On every rank: points one after the other until the seconds are over; rank 0 writes. How many."""
     path, began, done = Path(folder), time.perf_counter(), 0
@@ -176,7 +185,11 @@ def _measure(comm: Communicator, store: Store, point: Point) -> dict[str, Any]:
         trainer.step(epoch)
     once = max(comm.all_gather_json(_timed(trainer, 3)))
     epochs = int(min(_MOST, max(_LEAST, _SECONDS / max(once, 1e-6))))
+    busy, own, start = _busy(), time.process_time(), time.perf_counter()
     taken = comm.all_gather_json([_timed(trainer, 4 + epoch) for epoch in range(epochs)])
+    ours = sum(comm.all_gather_json(time.process_time() - own))
+    wall = time.perf_counter() - start
+    beside = max(0.0, _busy() - busy - ours) / wall
     with Ledger(comm) as books, Meter() as meter:
         trainer.step(4 + epochs)
     words = max(comm.all_gather_json(books.words()))
@@ -187,7 +200,7 @@ def _measure(comm: Communicator, store: Store, point: Point) -> dict[str, Any]:
     each = [max(ranks) for ranks in zip(*taken, strict=True)]
     return {
         "seconds": statistics.median(each), "quickest": min(each), "epochs": epochs, "words": words,
-        "spent": spent[0], "set_up": time.perf_counter() - began, "load": _load(),
+        "beside": beside, "spent": spent[0], "set_up": time.perf_counter() - began, "load": _load(),
         "at": round(time.time()),
     }  # fmt: skip
 
@@ -196,6 +209,15 @@ def _timed(trainer: Trainer, epoch: int) -> float:
     start = time.perf_counter()
     trainer.step(epoch)
     return time.perf_counter() - start
+
+
+def _busy() -> float:
+    """Seconds that the cores have worked for programs, anybody's; 0 where nobody tells."""
+    try:
+        user, nice, system = Path("/proc/stat").read_text(encoding="ascii").split()[1:4]
+    except (OSError, ValueError):
+        return 0.0
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _load() -> float:

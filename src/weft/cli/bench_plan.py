@@ -92,10 +92,10 @@ def _joined(
 def _measure_on(comm: Communicator, folder: Path, points: list[Point], seconds: float) -> None:
     from dataclasses import asdict
 
-    from ..bench.plan import measure, measured
+    from ..bench.plan import measure, measured, quiet
 
     # Rank 0 alone looks into the file, which it also writes.
-    known = {record["point"] for record in measured(folder)} if comm.rank == 0 else set()
+    known = {record["point"] for record in quiet(measured(folder))} if comm.rank == 0 else set()
     todo = comm.all_gather_json([asdict(p) for p in points if p not in known])[0]
     done = measure(comm, str(folder), todo, seconds)
     if comm.rank == 0:
@@ -110,7 +110,7 @@ def _started(
     import time
     from dataclasses import asdict
 
-    from ..bench.plan import measured, points_of, prepare
+    from ..bench.plan import measured, points_of, prepare, quiet
     from ..comm import run_ranks
     from ..comm.launch import cores
     from ..planner.profile import parse_profile, write_profile
@@ -124,7 +124,7 @@ def _started(
         write_profile(parse_profile(made), folder / "profile.json")
     for count in ranks:
         points = points_of(graphs, models, count, partitions, hidden, 1, max(1, cores() // count))
-        known = {record["point"] for record in measured(folder)}
+        known = {record["point"] for record in quiet(measured(folder))}
         todo = [asdict(p) for p in points if p not in known]
         left = end - time.monotonic()
         if todo and left > 0:
@@ -164,14 +164,14 @@ def _peaks(folder: Path, count: int, seconds: float) -> int:
 
 
 def _report(folders: list[Path], out: str | None, as_json: bool) -> int:
-    from ..bench.plan import choices, foretold, judged, measured, row_of
+    from ..bench.plan import choices, foretold, judged, measured, quiet, row_of
     from ..planner.profile import read_profile
 
     if not folders:
         raise UserError("--report needs the folders of what was measured. Name them.")
     rows: list[dict[str, Any]] = []
     for folder in folders:
-        records = measured(folder)
+        records = quiet(measured(folder))
         if not records:
             raise UserError(f"{folder} has no measured points. Measure some first: --out {folder}.")
         profile = read_profile(folder / "profile.json")

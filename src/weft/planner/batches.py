@@ -119,7 +119,9 @@ def foretell_feed(work: Work, shape: Shape, feed: str, machine: Machine) -> Rank
         size.arcs * each.at(fanout=max(1, size.arcs / max(1, size.targets))) for size in sizes
     ) * machine.slower  # fmt: skip
     notes = [*messages, *recorder.steps, optimise(model)]
-    seconds = run(machine, notes, 0, {"world": range(ranks)}).scaled(steps, drawn)
+    seconds = run(machine, notes, 0, {"world": range(ranks)}).scaled(
+        steps, drawn + machine.profile.update_seconds
+    )
     whole = Volume.of(books) + Volume(words, {phase: ranks - 1 for phase in words if ranks > 1})
     volume = Volume(
         *({phase: n * steps for phase, n in side.items()} for side in (whole.words, whole.messages))

@@ -44,7 +44,7 @@ _MOST_SECONDS = 600.0
 _WIDTHS, _DEGREES, _BYTES = (8, 32, 128), (4, 16, 64), (1 << 18, 1 << 22, 1 << 26)
 _WALKED = ((8, 32, 128), (4, 16, 64), (1 << 18, 1 << 22, 1 << 25))
 _CHANNELS = ((16, 128), (8, 32), (1 << 18, 1 << 24))
-_SIDES = (8, 32, 128, 512)
+_SIDES = (8, 16, 32, 64, 128, 512)
 _FANOUTS = (5, 25)
 _ARCS, _NUMBERS = 200_000, 2_000_000
 _MESSAGES = tuple(4**k for k in range(3, 13))
@@ -92,7 +92,7 @@ def _unpack(made: dict[str, Any]) -> Profile:
         made["bandwidth"], made["call"], inside, link(made["between"]) if made["between"] else None, kernels,
         Curve(*map(tuple, made["speedup"])), Curve(tuple(made["ranks"]), tuple(made["slowdown"])),
         made["partition"], Curve(tuple(made["ranks"]), tuple(made["share"])),
-        link(made["crowded"]) if made["crowded"] else None,
+        link(made["crowded"]) if made["crowded"] else None, made["update"],
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _alone(seconds: float) -> dict[str, Any]:
     torch.set_num_threads(1)
     try:
         # First: what is resident then is what a rank needs that trains next to nothing.
-        call = _call(seconds * _SHARES["other"] / 6)
+        call, update = _call(seconds * _SHARES["other"] / 6)
         idle = peak_rss_bytes()
         walks = [math.prod(map(len, axes)) for axes in (_WALKED, _CHANNELS)]
         points = len(_WIDTHS) * len(_DEGREES) * len(_BYTES) + 2 * sum(walks) + len(_SIDES) ** 2
@@ -123,7 +123,7 @@ def _alone(seconds: float) -> dict[str, Any]:
         "host": socket.gethostname(), "cores": cores(),
         "isa": native.extension.isa() if native.extension else "torch", "idle": idle,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "memory": machine_bytes(),
-        "bandwidth": bandwidth, "call": call, "partition": partition, "speedup": speedup,
+        "bandwidth": bandwidth, "call": call, "update": update, "partition": partition, "speedup": speedup,
         "kernels": {name: (t.names, t.points, t.values) for name, t in tables.items()},
     }  # fmt: skip
 
@@ -256,10 +256,18 @@ def _bandwidth(seconds: float) -> float:
     return 2 * x.nbytes / _quickest(lambda: torch.mul(x, 2.0, out=y), seconds)
 
 
-def _call(seconds: float) -> float:
-    """What an operation costs however small it is: a step on 34 vertices, divided by its operations."""
+def _call(seconds: float) -> tuple[float, float]:
+    """(what an operation costs however small it is, what a step costs beside): steps of two models on 34
+    vertices, one of few operations and one of many."""
+    (few, short), (many, long) = (_small_step(model, seconds / 2) for model in ("gcn", "gat"))
+    each = max(1e-6, (long - short) / (many - few))
+    return each, max(0.0, short - few * each)
+
+
+def _small_step(model: str, seconds: float) -> tuple[int, float]:
+    """(operations, seconds) of a step on next to nothing."""
     config, graph = RunConfig(), karate()
-    config.model.hidden = 4
+    config.model.name, config.model.hidden = model, 4
     trainer = Trainer(graph, config)
     trainer.step(1)
     trainer.predict()
@@ -267,7 +275,7 @@ def _call(seconds: float) -> float:
     shape = Shape.of(graph)
     work = make_work(config, shape)
     found = cut(shape, Grid(1), "block", work.model.adjacency)
-    return taken / foretell_rank(work, found, "dense", 0, Machine(default_profile(), 1)).operations
+    return foretell_rank(work, found, "dense", 0, Machine(default_profile(), 1)).operations, taken
 
 
 def _partition() -> dict[str, float]:

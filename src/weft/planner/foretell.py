@@ -108,7 +108,8 @@ def foretell_rank(
     steps = list(recorder.steps)  # an evaluation's messages are no part of them
     held = held_bytes(machine, recorder, model) + values + evaluation_bytes(model, A, x)
     done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in steps)
-    return Rank(rank, run(machine, steps, rank, lines), Volume.of(books), held, done)
+    seconds = run(machine, steps, rank, lines).scaled(1, machine.profile.update_seconds / machine.share)
+    return Rank(rank, seconds, Volume.of(books), held, done)
 
 
 def evaluation_bytes(model: Model, A: Operator, x: Tensor) -> int:

@@ -153,6 +153,8 @@ class Profile:
     """Over ranks of a host: how much of a core each gets while all compute. Hosts may share cores, too."""
     crowded: Link | None = None
     """Within a host whose ranks are more than its cores: who waits there sleeps."""
+    update_seconds: float = 0.0
+    """What a step costs beside its operations: loops, the optimiser, Python."""
 
     @property
     def days(self) -> int:
@@ -205,7 +207,7 @@ class Profile:
             "speedup": curve(self.speedup, "threads", "factor"),
             "slowdown": curve(self.slowdown, "ranks", "factor"), "partition": dict(self.partition),
             "share": None if self.share is None else curve(self.share, "ranks", "cores"),
-            "crowded": link(self.crowded),
+            "crowded": link(self.crowded), "update_seconds": self.update_seconds,
         }  # fmt: skip
 
 
@@ -383,6 +385,7 @@ def _profile(found: _Fields) -> Profile:
         {name: rates.number(name, 0, 1e6) for name in rates.names()},
         None if found.lacks("share") else _curve(found.part("share"), "ranks", "cores"),
         None if found.lacks("crowded") else _link(found.part("crowded")),
+        0.0 if found.lacks("update_seconds") else found.number("update_seconds", 0, 10),
     )  # fmt: skip
 
 

@@ -1,0 +1,105 @@
+"""Plans held against measurements: points, resuming, and what is made of them; no time is looked at."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from weft.bench import plan as room
+from weft.bench.plan import Point, choices, judged, measure, measured, points_of, prepare, quantile, quiet
+from weft.cli import main
+from weft.comm import run_ranks
+from weft.errors import UserError
+from weft.planner.default import default_profile
+from weft.planner.profile import write_profile
+
+GRAPH = "sbm:nodes=60,classes=3,features=5"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A setting of two virtual ranks with every candidate of one case."""
+    monkeypatch.setattr(room, "_busy", lambda: 0.0)
+    prepare(tmp_path, [GRAPH])
+    write_profile(default_profile(), tmp_path / "profile.json")
+    points = points_of([GRAPH], ["gcn"], 2, ["random"], 4)
+    run_ranks(measure, 2, "threads", str(tmp_path), [asdict(p) for p in points], 600.0)
+    return tmp_path
+
+
+def test_every_candidate_is_a_point_and_one_rank_has_one():
+    found = points_of(["g"], ["gcn", "gat"], 4, ["random", "metis"], 8)
+    assert len(found) == len(set(found)) == 20
+    assert {p.strategy for p in found} == {"1d", "halo", "1.5d", "2d", "feature"}
+    assert [p.strategy for p in points_of(["g"], ["gcn"], 1, ["random", "metis"], 8)] == ["1d"]
+
+
+def test_words_of_every_point_are_those_foretold(folder, capsys):
+    assert main(["bench", "plan", "--report", str(folder), "--json", "--csv", str(folder / "p.csv")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["judged"]["points"] == 3
+    assert found["judged"]["words_differ"] == 0
+    assert found["judged"]["cases"] == 1
+    with (folder / "p.csv").open() as file:
+        assert [row["strategy"] for row in csv.DictReader(file)] == ["1d", "halo", "feature"]
+
+
+def test_what_was_measured_is_not_measured_again_unless_it_was_disturbed(folder):
+    records = measured(folder)
+    assert len(quiet(records)) == 3
+    again = [*records, {**records[0], "beside": 0.5}]
+    assert len(quiet(again)) == 3
+    assert len(quiet([{**record, "beside": 0.5} for record in records])) == 0
+
+
+def test_no_time_is_no_points(folder):
+    points = [asdict(p) for p in points_of([GRAPH], ["sage"], 2, ["random"], 4)]
+    assert run_ranks(measure, 2, "threads", str(folder), points, -1.0) == [0, 0]
+    assert len(measured(folder)) == 3
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_a_foreign_one_is_named(folder):
+    path = folder / "points.jsonl"
+    text = path.read_text()
+    path.write_text(text + text[:40])
+    assert len(measured(folder)) == 3
+    path.write_text(text + '{"point": {"colour": 3}}\n')
+    with pytest.raises(UserError, match="line 4, is no measured point"):
+        measured(folder)
+
+
+def row(setting: str, strategy: str, foretold: float, taken: float) -> dict[str, object]:
+    return {
+        **asdict(Point("g", "gcn", 2, strategy, "", "dense", "random")), "setting": setting,
+        "foretold": foretold, "measured": taken, "ratio": foretold / taken, "words": 1, "foretold_words": 1,
+        "peak_ratio": None,
+    }  # fmt: skip
+
+
+def test_the_choice_is_held_against_the_best_that_was_measured():
+    rows = [row("a", "1d", 1.0, 3.0), row("a", "halo", 2.0, 2.0), row("b", "1d", 1.0, 1.0)]
+    (found,) = choices(rows)
+    assert (found["chosen"], found["best"], found["ratio"]) == ("1d dense random", "halo dense random", 1.5)
+    figures = judged(rows)
+    assert (figures["median_error"], figures["chosen_near"], figures["worst_choice"]) == (0.0, 0.0, 1.5)
+
+
+def test_a_quantile_is_one_of_the_values():
+    assert quantile([float(k) for k in range(1, 101)], 0.95) == 95
+    assert quantile([7.0], 0.95) == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [([], "needs a folder"), (["--report"], "needs the folders"),
+     (["--report", "none"], "no measured points"), (["--out", "none", "--memory", "3"], "no measured points"),
+     (["--out", "x", "--ranks", "0"], "--ranks 0")],
+)  # fmt: skip
+def test_mistakes_are_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "plan", *words]) == 2
+    assert message in capsys.readouterr().err
