@@ -86,7 +86,8 @@ def _end_with_us() -> None:
 class Lab:
     """k hosts, named; open it with `with`.
 
-        link   the bandwidth of each host, as `tc` spells it (100mbit); empty: as fast as memory
+        link   the bandwidth of each host, as `tc` spells it (100mbit), or one a host with commas between;
+               empty: as fast as memory
         slots  ranks of each host, for the host file
 
     While it is open, `agent` is the launch agent and `hostfile` the host file; `environment` has the first
@@ -96,13 +97,17 @@ class Lab:
     def __init__(self, hosts: int, link: str = "", slots: int = 1):
         if not 1 <= hosts <= MOST:
             raise LabError(f"{hosts} hosts are not from 1 to {MOST}")
-        if link and not _RATE.fullmatch(link):
-            raise LabError(f"link {link!r} is no bandwidth. Write 100mbit or 1gbit")
+        links = link.split(",") if link else []
+        for each in links:
+            if not _RATE.fullmatch(each):
+                raise LabError(f"link {each!r} is no bandwidth. Write 100mbit or 1gbit")
+        if len(links) not in (0, 1, hosts):
+            raise LabError(f"{len(links)} links are not one, nor one for each of {hosts} hosts")
         if not 1 <= slots <= 4096:
             raise LabError(f"{slots} slots are not from 1 to 4096")
         mark = os.getpid() % 50_000
         self.names = [f"wft{mark}n{k}" for k in range(1, hosts + 1)]
-        self.link, self.slots = link, slots
+        self.links, self.slots = links * hosts if len(links) == 1 else links, slots
         self._bridge, self._ends = f"wftb{mark}", [f"wftv{mark}n{k}" for k in range(1, hosts + 1)]
         self._net = f"10.{200 + mark // 250 % 50}.{mark % 250}"
         self.folder = Path()
@@ -160,9 +165,9 @@ class Lab:
             _run("ip", "-n", name, "addr", "add", f"{self._net}.{at}/24", "dev", "eth0")
             for device in ("eth0", "lo"):
                 _run("ip", "-n", name, "link", "set", device, "up")
-            if self.link:
+            if self.links:
                 # A burst of some milliseconds: less, and a fast link waits for the timer; no delay is added.
-                limit = ("root", "tbf", "rate", self.link, "burst", "256kb", "latency", "50ms")
+                limit = ("root", "tbf", "rate", self.links[at - 1], "burst", "256kb", "latency", "50ms")
                 _run("tc", "qdisc", "add", "dev", end, *limit)
                 _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", *limit)
 
@@ -227,7 +232,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--hosts", type=int, default=2, help="how many (2)")
     parser.add_argument("--slots", type=int, default=1, help="ranks of each (1)")
-    parser.add_argument("--link", default="", help="bandwidth of a host, such as 100mbit or 1gbit (no limit)")
+    parser.add_argument(
+        "--link",
+        default="",
+        help="bandwidth of a host, such as 100mbit or 1gbit; or one a host: 1gbit,100mbit (no limit)",
+    )
     parser.add_argument("command", nargs="+", help="what to run, after --")
     parsed = parser.parse_args(arguments)
     try:

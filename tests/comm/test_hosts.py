@@ -162,6 +162,18 @@ def test_a_lab_reaches_its_hosts_by_name_and_leaves_nothing(capfd):
 
 
 @no_lab
+def test_links_of_a_lab_may_differ_and_hosts_that_share_cores_know_it(capfd):
+    with hosts_of_a_lab.Lab(2, "1gbit,50mbit", slots=2048) as lab:
+        for name in lab.names:
+            assert lab.run(["tc", "-n", name, "qdisc", "show", "dev", "eth0"]) == 0
+        assert lab.run([str(lab.agent), lab.names[0], "echo crowded: $WEFT_CROWDED"]) == 0
+    first, second, crowded = capfd.readouterr().out.splitlines()
+    assert "rate 1Gbit" in first
+    assert "rate 50Mbit" in second
+    assert crowded == "crowded: 1"
+
+
+@no_lab
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_lab_that_is_stopped_or_killed_leaves_nothing(number):
     script = Path(hosts_of_a_lab.__file__)
@@ -185,7 +197,8 @@ def test_a_lab_that_is_stopped_or_killed_leaves_nothing(number):
 @pytest.mark.parametrize(
     ("words", "message"),
     [(["--hosts", "0"], "0 hosts are not from 1 to 64"), (["--link", "fast"], "link 'fast' is no bandwidth"),
-     (["--slots", "0"], "0 slots are not from 1 to 4096")],
+     (["--slots", "0"], "0 slots are not from 1 to 4096"),
+     (["--hosts", "3", "--link", "1gbit,1gbit"], "2 links are not one, nor one for each of 3 hosts")],
 )  # fmt: skip
 def test_a_lab_that_cannot_be_is_one_line(words, message, capsys):
     assert hosts_of_a_lab.main([*words, "--", "true"]) == 2
