@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from weft.comm.launch import cores
 from weft.errors import UserError
 from weft.planner import calibrate as room
 from weft.planner.calibrate import calibrate
+from weft.planner.default import default_profile
 from weft.planner.profile import own_profile, read_profile
 
 
@@ -42,6 +44,16 @@ def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):
     assert found[0].share.x == (1.0, 2.0)
     assert found[0].call_seconds > 0
     assert found[0].cores == cores()
+
+
+def test_kernels_of_a_known_machine_stand_and_its_links_are_measured(monkeypatch):
+    monkeypatch.setattr(room, "_hosts", lambda comm: ["a", "b"])
+    base = replace(default_profile(), call_seconds=0.125)
+    found = run_ranks(lambda comm: calibrate(comm, 0.5, base), 2, "threads")[0]
+    assert found.kernels == base.kernels
+    assert found.call_seconds == 0.125
+    assert found.between is not None
+    assert found.inside == base.inside  # nobody shares a host
 
 
 def test_the_command_keeps_a_profile_that_can_be_read_and_the_doctor_shows_it(capsys, monkeypatch):

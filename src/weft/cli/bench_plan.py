@@ -41,6 +41,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--partition", default="random,metis", metavar="TEXT,TEXT", help="(random,metis)")
     parser.add_argument("--hidden", default="64", metavar="N", help="width of hidden layers (64)")
     parser.add_argument("--seconds", default="240", metavar="X", help="measure no longer than this (240)")
+    parser.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="kernels of this machine, so that only ranks and links are calibrated",
+    )
     parser.add_argument("--memory", metavar="N", help="measure peaks of N points in runs of their own")
     parser.add_argument("--report", action="store_true", help="hold plans against what was measured")
     parser.add_argument("--csv", metavar="FILE", help="with --report: every point, a line each")
@@ -60,20 +65,21 @@ def run(arguments: Sequence[str]) -> int:
     from ..comm import in_job
 
     if in_job():
-        return _joined(folder, graphs, models, partitions, hidden, seconds)
+        return _joined(folder, graphs, models, partitions, hidden, seconds, parsed.profile)
     return _started(folder, graphs, models, ranks, partitions, hidden, seconds)
 
 
 def _joined(
-    folder: Path, graphs: list[str], models: list[str], partitions: list[str], hidden: int, seconds: float
-) -> int:
+    folder: Path, graphs: list[str], models: list[str], partitions: list[str], hidden: int, seconds: float,
+    known: str | None,
+) -> int:  # fmt: skip
     """On the ranks that are there."""
     import socket
 
     from ..bench.plan import points_of, prepare
     from ..comm import connect
     from ..planner.calibrate import calibrate
-    from ..planner.profile import write_profile
+    from ..planner.profile import read_profile, write_profile
 
     comm = connect()
     hosts = len(set(comm.all_gather_json(socket.gethostname())))
@@ -81,7 +87,7 @@ def _joined(
         prepare(folder, graphs)
     comm.barrier()
     if not comm.all_gather_json((folder / "profile.json").exists())[0]:
-        profile = calibrate(comm)
+        profile = calibrate(comm, base=read_profile(Path(known)) if known else None)
         if comm.rank == 0:
             write_profile(profile, folder / "profile.json")
     points = points_of(graphs, models, comm.size, partitions, hidden, hosts)

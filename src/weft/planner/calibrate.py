@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -58,41 +59,56 @@ _PIECES = 200
 """Small products between two messages: some tenths of a millisecond."""
 
 
-def calibrate(comm: Communicator, seconds: float = SECONDS) -> Profile:
-    """The profile of the host of rank 0; every rank calls it, and every rank gets it."""
+def calibrate(comm: Communicator, seconds: float = SECONDS, base: Profile | None = None) -> Profile:
+    """The profile of the host of rank 0; every rank calls it, and every rank gets it.
+
+    base   a profile of the same machine, whose kernels stand: ranks and messages alone are measured
+    """
     if not 0.5 <= seconds <= _MOST_SECONDS:
         raise UserError(f"--seconds {seconds:g} is no time to measure in. Use 5 to {_MOST_SECONDS:g}.")
     hosts = _hosts(comm)
     alone: dict[str, Any] = {}
-    if comm.rank == 0:
+    if comm.rank == 0 and base is None:
         alone = _alone(seconds)
     _sleep_until(comm)
     together = _together(comm, hosts)
     links = _links(comm, hosts, together["share"][-1] < _SHARED, seconds * _SHARES["messages"] / 2)
     made = {**alone, **together, **links} if comm.rank == 0 else {}
-    return _unpack(comm.all_gather_json(made)[0])
+    found: dict[str, Any] = comm.all_gather_json(made)[0]
+    return _unpack(found) if base is None else _linked(base, found)
 
 
 def _hosts(comm: Communicator) -> list[str]:
     return comm.all_gather_json(socket.gethostname())
 
 
-def _unpack(made: dict[str, Any]) -> Profile:
-    def link(found: Any) -> Link:
-        return Link(Curve(tuple(found[0]), tuple(found[1])), found[2])
+def _link(found: Any) -> Link | None:
+    return Link(Curve(tuple(found[0]), tuple(found[1])), found[2]) if found else None
 
+
+def _linked(base: Profile, made: dict[str, Any]) -> Profile:
+    """The same machine with other ranks and messages."""
+    ranks = tuple(made["ranks"])
+    return replace(
+        base, inside=_link(made["inside"]) or base.inside, between=_link(made["between"]),
+        crowded=_link(made["crowded"]), slowdown=Curve(ranks, tuple(made["slowdown"])),
+        share=Curve(ranks, tuple(made["share"])),
+    )  # fmt: skip
+
+
+def _unpack(made: dict[str, Any]) -> Profile:
     kernels = {
         name: Table(tuple(names), tuple(map(tuple, points)), tuple(values))
         for name, (names, points, values) in made["kernels"].items()
     }
     # On one rank nobody is there to be asked: the default's figures.
-    inside = link(made["inside"]) if made["inside"] else default_profile().inside
+    inside = _link(made["inside"]) or default_profile().inside
     return Profile(
         made["host"], made["cores"], made["isa"], made["date"], __version__, made["memory"], made["idle"],
-        made["bandwidth"], made["call"], inside, link(made["between"]) if made["between"] else None, kernels,
+        made["bandwidth"], made["call"], inside, _link(made["between"]), kernels,
         Curve(*map(tuple, made["speedup"])), Curve(tuple(made["ranks"]), tuple(made["slowdown"])),
         made["partition"], Curve(tuple(made["ranks"]), tuple(made["share"])),
-        link(made["crowded"]) if made["crowded"] else None, made["update"],
+        _link(made["crowded"]), made["update"],
     )  # fmt: skip
 
 
