@@ -40,7 +40,7 @@ from ..planner.profile import Profile
 from ..train import RunConfig, Trainer
 from .ranks import trainable, trained
 
-_LEAST, _MOST, _SECONDS = 5, 25, 0.6
+_LEAST, _MOST, _SECONDS = 5, 25, 0.5
 """Steady epochs of a point: so many, or as many as so many seconds hold."""
 NEAR = 1.1
 """The choice is to be within this of the best measured."""

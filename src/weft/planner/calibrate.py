@@ -37,7 +37,7 @@ from .cuts import Shape, cut
 from .default import default_profile
 from .foretell import foretell_rank
 from .plan import make_work
-from .profile import Curve, Link, Profile, Table, tabulate
+from .profile import OTHERS, Curve, Link, Profile, Table, tabulate
 from .record import Kernel
 
 SECONDS = 20.0
@@ -55,6 +55,8 @@ _SHARES = {"kernels": 0.55, "other": 0.2, "messages": 0.25}
 """Of the budget."""
 _SHARED = 0.9
 """Of a core, below which ranks are said to share it."""
+_BESIDE = 0.15
+"""Seconds of each piece of work beside others."""
 _PIECES = 200
 """Small products between two messages: some tenths of a millisecond."""
 
@@ -91,8 +93,11 @@ def _linked(base: Profile, made: dict[str, Any]) -> Profile:
     ranks = tuple(made["ranks"])
     return replace(
         base, inside=_link(made["inside"]) or base.inside, between=_link(made["between"]),
-        crowded=_link(made["crowded"]), slowdown=Curve(ranks, tuple(made["slowdown"])),
+        crowded=_link(made["crowded"]), slowdown=Curve(ranks, tuple(made["slowdown"]["walk"])),
         share=Curve(ranks, tuple(made["share"])),
+        others={
+            kind: (up, Curve(ranks, tuple(made["slowdown"][kind]))) for kind, (up, _) in base.others.items()
+        },
     )  # fmt: skip
 
 
@@ -101,14 +106,16 @@ def _unpack(made: dict[str, Any]) -> Profile:
         name: Table(tuple(names), tuple(map(tuple, points)), tuple(values))
         for name, (names, points, values) in made["kernels"].items()
     }
+    ranks = tuple(made["ranks"])
+    slowdown = {kind: Curve(ranks, tuple(found)) for kind, found in made["slowdown"].items()}
+    speedup = {kind: Curve(*map(tuple, found)) for kind, found in made["speedup"].items()}
     # On one rank nobody is there to be asked: the default's figures.
     inside = _link(made["inside"]) or default_profile().inside
     return Profile(
         made["host"], made["cores"], made["isa"], made["date"], __version__, made["memory"], made["idle"],
         made["bandwidth"], made["call"], inside, _link(made["between"]), kernels,
-        Curve(*map(tuple, made["speedup"])), Curve(tuple(made["ranks"]), tuple(made["slowdown"])),
-        made["partition"], Curve(tuple(made["ranks"]), tuple(made["share"])),
-        _link(made["crowded"]), made["update"],
+        speedup["walk"], slowdown["walk"], made["partition"], Curve(ranks, tuple(made["share"])),
+        _link(made["crowded"]), made["update"], {kind: (speedup[kind], slowdown[kind]) for kind in OTHERS},
     )  # fmt: skip
 
 
@@ -306,17 +313,30 @@ def _partition() -> dict[str, float]:
     return found
 
 
-def _speedup(seconds: float, cores: int) -> tuple[list[float], list[float]]:
-    """(threads, how much faster)."""
+def _workloads() -> dict[str, Callable[[], object]]:
+    """A piece of each kind of work, as large as those of graphs: a walk, a dense product, a plain pass."""
     a = _matrix(64, 16, 1 << 24)
     x = torch.ones(a.shape[1], 64)
+    h, w = torch.ones(_ARCS // 8, 64), torch.ones(64, 64)
+    y, z = torch.empty_like(h), torch.empty_like(h)
+    return {
+        "walk": lambda: multiply(a, x, None), "dense": lambda: torch.mm(h, w, out=y),
+        "pass": lambda: torch.mul(h, 2.0, out=z),
+    }  # fmt: skip
+
+
+def _speedup(seconds: float, cores: int) -> dict[str, tuple[list[float], list[float]]]:
+    """Kind of work → (threads, how much faster)."""
     counts = [c for c in (1, 2, 4, 8, 16, 32, 64, 128) if c < cores] + [cores]
-    taken = []
-    for count in counts:
-        torch.set_num_threads(count)
-        taken.append(_quickest(lambda: multiply(a, x, None), seconds / len(counts)))
+    found = {}
+    for kind, call in _workloads().items():
+        taken = []
+        for count in counts:
+            torch.set_num_threads(count)
+            taken.append(_quickest(call, seconds / len(counts) / 3))
+        found[kind] = [float(c) for c in counts], [taken[0] / t for t in taken]
     torch.set_num_threads(1)
-    return [float(c) for c in counts], [taken[0] / t for t in taken]
+    return found
 
 
 # All ranks.
@@ -338,37 +358,33 @@ def _place(rank: int, hosts: Sequence[str]) -> int:
     return list(hosts[:rank]).count(hosts[rank])
 
 
-def _together(comm: Communicator, hosts: list[str]) -> dict[str, list[float]]:
-    """While so many ranks of every host multiply: core time of each over that of one alone, and how much of a
-    core it gets. Cores that hosts share show here, too."""
-    a = _matrix(64, 16, 1 << 24)
-    x = torch.ones(a.shape[1], 64)
+def _together(comm: Communicator, hosts: list[str]) -> dict[str, Any]:
+    """While so many ranks of every host work: core time of each over that of one alone, by kind of work, and
+    how much of a core it gets. Cores that hosts share show here, too."""
     given = torch.get_num_threads()
     torch.set_num_threads(1)
-    once = _quickest(lambda: multiply(a, x, None), 0.1) if comm.rank == 0 else 0.0
-    _sleep_until(comm)
-    # As many for everybody: who ends early leaves the others too much room.
-    repeats = int(comm.all_gather_json(max(3, round(0.3 / once)) if once else 0)[0])
     own, place = hosts.count(hosts[0]), _place(comm.rank, hosts)
     counts = [k for k in (1, 2, 4, 8, 16, 32, 64) if k < own] + [own]
-    if comm.size == len(set(hosts)) == 1:
-        counts = []
-    found: dict[str, list[float]] = {"ranks": [], "slowdown": [], "share": []}
-    alone = _cpu(lambda: multiply(a, x, None), repeats)[0] if comm.rank == 0 else 0.0
-    _sleep_until(comm)
-    for count in counts:
-        comm.barrier()
-        busy = place < count
-        taken = _cpu(lambda: multiply(a, x, None), repeats) if busy else (0.0, 0.0)
+    shares: dict[int, list[float]] = {count: [] for count in counts}
+    slower: dict[str, list[float]] = {}
+    for kind, call in _workloads().items():
+        once = _quickest(call, 0.05) if comm.rank == 0 else 0.0
+        # As many for everybody: who ends early leaves the others too much room.
+        repeats = int(comm.all_gather_json(max(3, round(_BESIDE / once)) if once else 0)[0])
+        alone = _cpu(call, repeats)[0] if comm.rank == 0 else 0.0
         _sleep_until(comm)
-        told = [t for t, host in zip(comm.all_gather_json(taken), hosts, strict=True) if host == hosts[0]]
-        first = comm.all_gather_json(alone)[0]
-        working = [(cpu, wall) for cpu, wall in told if wall]
-        found["ranks"].append(float(count))
-        found["slowdown"].append(max(1.0, statistics.fmean(cpu for cpu, _ in working) / first))
-        found["share"].append(min(1.0, statistics.fmean(cpu / wall for cpu, wall in working)))
+        first, slower[kind] = float(comm.all_gather_json(alone)[0]), []
+        for count in counts:
+            comm.barrier()
+            taken = _cpu(call, repeats) if place < count else (0.0, 0.0)
+            _sleep_until(comm)
+            told = [t for t, host in zip(comm.all_gather_json(taken), hosts, strict=True) if host == hosts[0]]
+            working = [(cpu, wall) for cpu, wall in told if wall]
+            slower[kind].append(max(1.0, statistics.fmean(cpu for cpu, _ in working) / first))
+            shares[count].append(min(1.0, statistics.fmean(cpu / wall for cpu, wall in working)))
     torch.set_num_threads(given)
-    return found if counts else {"ranks": [1.0], "slowdown": [1.0], "share": [1.0]}
+    share = [statistics.median(shares[count]) for count in counts]
+    return {"ranks": [float(count) for count in counts], "slowdown": slower, "share": share}
 
 
 def _cpu(call: Callable[[], object], repeats: int) -> tuple[float, float]:

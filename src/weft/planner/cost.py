@@ -22,6 +22,8 @@ from .record import Draw, Kernel, Pass, Post, Product, Step, Wait
 _BACK = ("attend_backward", "attend_self_backward", "sddmm", "sddmm_heads")
 _WHOLE = 0.9
 """A core, as far as measurements tell."""
+_GRAIN = 1 << 18
+"""Bytes of a pass, read and written, from which on torch gives it to several threads."""
 _FOLD = 3.0
 """One's own message function, over (+, ×): docs/log.md has 1.3 to 3.3."""
 
@@ -55,9 +57,13 @@ class Machine:
 
     @property
     def slower(self) -> float:
-        """How much more of its cores' time a rank takes than one that has the machine and one thread."""
-        slowdown = self.profile.slowdown
-        return slowdown.at(min(self.crowd, slowdown.x[-1])) / self.profile.speedup.at(self.threads)
+        """How much more of its cores' time a walk takes than that of a rank alone with one thread."""
+        return self.slower_at("walk", self.threads)
+
+    def slower_at(self, kind: str, threads: int) -> float:
+        """The same of some kind of work: a walk over a sparse matrix, a dense product, a plain pass."""
+        speedup, slowdown = self.profile.others.get(kind, (self.profile.speedup, self.profile.slowdown))
+        return slowdown.at(min(self.crowd, slowdown.x[-1])) / speedup.at(min(threads, speedup.x[-1]))
 
     @property
     def share(self) -> float:
@@ -116,16 +122,18 @@ def product_seconds(profile: Profile, step: Product) -> float:
 
 def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> float:
     """Of one rank of the machine."""
-    profile = machine.profile
+    profile, threads = machine.profile, machine.threads
     if isinstance(step, Kernel):
-        work = kernel_seconds(profile, step)
+        work = kernel_seconds(profile, step) * machine.slower_at("walk", threads)
     elif isinstance(step, Product):
-        work = product_seconds(profile, step)
+        work = product_seconds(profile, step) * machine.slower_at("dense", threads)
     elif isinstance(step, Draw):
-        work = step.rows * step.width * profile.kernels["dropout"].at(width=max(1, step.width))
+        each = profile.kernels["dropout"].at(width=max(1, step.width))
+        work = step.rows * step.width * each * machine.slower_at("dense", threads)
     else:
-        work = step.bytes / profile.bandwidth
-    return work * machine.slower + profile.call_seconds
+        alone = step.bytes < _GRAIN  # torch does not divide it
+        work = step.bytes / profile.bandwidth * machine.slower_at("pass", 1 if alone else threads)
+    return work + profile.call_seconds
 
 
 def message_seconds(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:

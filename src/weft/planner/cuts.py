@@ -70,19 +70,27 @@ class Cut:
 
     @property
     def ranks(self) -> list[int]:
-        """One of each place; those along `feature` do alike."""
+        """Those that differ: along `feature` ranks of equal parts do alike."""
         grid = self.blocks.grid
-        return [grid.rank(i, k, 0) for i in range(grid.row) for k in range(grid.inner)]
+        places = [(i, k) for i in range(grid.row) for k in range(grid.inner)]
+        return [rank for i, k in places for rank in self._along(i, k)]
+
+    def _along(self, i: int, k: int) -> list[int]:
+        line = [self.blocks.grid.rank(i, k, f) for f in range(self.blocks.grid.feature)]
+        return line if len({self.blocks.sizes[rank] for rank in line}) > 1 else line[:1]
 
     def outliers(self, exchange: str) -> list[int]:
         """The ranks that may be the slowest or the fullest: most arcs, most rows read, most rows owned."""
-        ranks = self.ranks
+        grid = self.blocks.grid
 
         def moved(rank: int) -> int:
             return sum(sum(line.need) + sum(line.give) for line in self.lines(rank, exchange))
 
+        ranks = self.ranks
+        busiest = max(ranks, key=moved)
+        i, k, _ = grid.place(busiest)
         found = [
-            max(ranks, key=lambda rank: sum(self.arcs_of(rank))), max(ranks, key=moved),
+            max(ranks, key=lambda rank: sum(self.arcs_of(rank))), *self._along(i, k),
             max(ranks, key=lambda rank: self.blocks.sizes[rank]),
         ]  # fmt: skip
         return list(dict.fromkeys(found))

@@ -21,13 +21,15 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, printable
 
 FORMAT = 1
+OTHERS = ("dense", "pass")
+"""Work that threads and other ranks change in its own way, beside walks over sparse matrices."""
 OLD_DAYS = 90
 """From this age on, `weft train` says that a profile is old."""
 _MOST_BYTES = 4 << 20
@@ -144,9 +146,9 @@ class Profile:
     """None: one host was measured."""
     kernels: Mapping[str, Table]
     speedup: Curve
-    """Over threads: how much faster than one."""
+    """Over threads: how much faster than one a walk over a sparse matrix is."""
     slowdown: Curve
-    """Over ranks of a host: how much more of a core's time each takes while all compute."""
+    """Over ranks of a host: how much more of a core's time such a walk takes while all compute."""
     partition: Mapping[str, float]
     """Seconds an arc of the partitioners."""
     share: Curve | None = None
@@ -155,6 +157,8 @@ class Profile:
     """Within a host whose ranks are more than its cores: who waits there sleeps."""
     update_seconds: float = 0.0
     """What a step costs beside its operations: loops, the optimiser, Python."""
+    others: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict)
+    """(speedup, slowdown) of dense products and of plain passes."""
 
     @property
     def days(self) -> int:
@@ -208,6 +212,10 @@ class Profile:
             "slowdown": curve(self.slowdown, "ranks", "factor"), "partition": dict(self.partition),
             "share": None if self.share is None else curve(self.share, "ranks", "cores"),
             "crowded": link(self.crowded), "update_seconds": self.update_seconds,
+            "others": {
+                name: {"speedup": curve(up, "threads", "factor"), "slowdown": curve(down, "ranks", "factor")}
+                for name, (up, down) in self.others.items()
+            },
         }  # fmt: skip
 
 
@@ -358,6 +366,19 @@ def _link(found: _Fields) -> Link:
     return Link(_curve(found, "bytes", "seconds"), found.number("overlap", 0, 1))
 
 
+def _others(found: _Fields) -> dict[str, tuple[Curve, Curve]]:
+    made = {}
+    for name in OTHERS:
+        if found.lacks(name):
+            continue
+        each = found.part(name)
+        made[name] = (
+            _curve(each.part("speedup"), "threads", "factor"),
+            _curve(each.part("slowdown"), "ranks", "factor"),
+        )
+    return made
+
+
 def _table(found: _Fields, names: Sequence[str]) -> Table:
     axes = found.part("axes")
     points = tuple(axes.numbers(name, 1e-9, 1e18, rising=True) for name in names)
@@ -386,6 +407,7 @@ def _profile(found: _Fields) -> Profile:
         None if found.lacks("share") else _curve(found.part("share"), "ranks", "cores"),
         None if found.lacks("crowded") else _link(found.part("crowded")),
         0.0 if found.lacks("update_seconds") else found.number("update_seconds", 0, 10),
+        {} if found.lacks("others") else _others(found.part("others")),
     )  # fmt: skip
 
 
