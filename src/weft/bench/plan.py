@@ -44,8 +44,9 @@ _LEAST, _MOST, _SECONDS = 5, 25, 0.5
 """Steady epochs of a point: so many, or as many as so many seconds hold."""
 NEAR = 1.1
 """The choice is to be within this of the best measured."""
-DISTURBED = 0.1
-"""Cores that others used meanwhile, from which on a point is measured again."""
+DISTURBED, SLOW = 0.15, 1.5
+"""Cores that others used meanwhile, and times the usual seconds of a fixed piece of work, from which on a point
+is measured again."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,18 @@ def measured(folder: Path) -> list[dict[str, Any]]:
 
 
 def quiet(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last of each point that nobody disturbed."""
-    found = {record["point"]: record for record in records if record["beside"] <= DISTURBED}
-    return list(found.values())
+    """The last of each point that nobody disturbed: others had little of the cores, and a fixed piece of work
+    took as long as it mostly does on so many ranks."""
+    paces: dict[int, list[float]] = {}
+    for record in records:
+        paces.setdefault(record["point"].ranks, []).append(record["pace"])
+    usual = {ranks: statistics.median(found) for ranks, found in paces.items()}
+    kept = [
+        record
+        for record in records
+        if record["beside"] <= DISTURBED and record["pace"] <= SLOW * usual[record["point"].ranks]
+    ]
+    return list({record["point"]: record for record in kept}.values())
 
 
 def measure(comm: Communicator, folder: str, points: Sequence[Mapping[str, Any]], seconds: float) -> int:
@@ -185,6 +195,7 @@ def _measure(comm: Communicator, store: Store, point: Point) -> dict[str, Any]:
         trainer.step(epoch)
     once = max(comm.all_gather_json(_timed(trainer, 3)))
     epochs = int(min(_MOST, max(_LEAST, _SECONDS / max(once, 1e-6))))
+    pace = max(comm.all_gather_json(_pace()))
     busy, own, start = _busy(), time.process_time(), time.perf_counter()
     taken = comm.all_gather_json([_timed(trainer, 4 + epoch) for epoch in range(epochs)])
     ours = sum(comm.all_gather_json(time.process_time() - own))
@@ -200,7 +211,7 @@ def _measure(comm: Communicator, store: Store, point: Point) -> dict[str, Any]:
     each = [max(ranks) for ranks in zip(*taken, strict=True)]
     return {
         "seconds": statistics.median(each), "quickest": min(each), "epochs": epochs, "words": words,
-        "beside": beside, "spent": spent[0], "set_up": time.perf_counter() - began, "load": _load(),
+        "beside": beside, "pace": pace, "spent": spent[0], "set_up": time.perf_counter() - began, "load": _load(),
         "at": round(time.time()),
     }  # fmt: skip
 
@@ -211,13 +222,26 @@ def _timed(trainer: Trainer, epoch: int) -> float:
     return time.perf_counter() - start
 
 
+def _pace() -> float:
+    """Seconds of a fixed piece of work on all ranks at once: whether the machine itself is slower now."""
+    h, w = torch.ones(1 << 14, 64), torch.ones(64, 64)
+    return statistics.median(_took(lambda: torch.mm(h, w)) for _ in range(9))
+
+
+def _took(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
 def _busy() -> float:
-    """Seconds that the cores have worked for programs, anybody's; 0 where nobody tells."""
+    """Seconds that the cores have worked for programs, anybody's, or for other machines on the same cores;
+    0 where nobody tells."""
     try:
-        user, nice, system = Path("/proc/stat").read_text(encoding="ascii").split()[1:4]
+        user, nice, system, _, _, _, _, stolen = Path("/proc/stat").read_text(encoding="ascii").split()[1:9]
     except (OSError, ValueError):
         return 0.0
-    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return (int(user) + int(nice) + int(system) + int(stolen)) / os.sysconf("SC_CLK_TCK")
 
 
 def _load() -> float:
