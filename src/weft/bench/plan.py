@@ -45,8 +45,8 @@ _LEAST, _MOST, _SECONDS = 5, 25, 0.5
 NEAR = 1.1
 """The choice is to be within this of the best measured."""
 DISTURBED, SLOW = 0.15, 1.5
-"""Cores that others used meanwhile, and times the usual seconds of a fixed piece of work, from which on a point
-is measured again."""
+"""Cores that others used meanwhile, and a fixed piece of work over its usual seconds: from there on a point is
+measured again."""
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ def _measure(comm: Communicator, store: Store, point: Point) -> dict[str, Any]:
     each = [max(ranks) for ranks in zip(*taken, strict=True)]
     return {
         "seconds": statistics.median(each), "quickest": min(each), "epochs": epochs, "words": words,
-        "beside": beside, "pace": pace, "spent": spent[0], "set_up": time.perf_counter() - began, "load": _load(),
-        "at": round(time.time()),
+        "beside": beside, "pace": pace, "spent": spent[0],
+        "set_up": time.perf_counter() - began, "load": _load(), "at": round(time.time()),
     }  # fmt: skip
 
 
