@@ -24,6 +24,7 @@ GRAPH = "sbm:nodes=60,classes=3,features=5"
 def folder(tmp_path, monkeypatch) -> Path:
     """A setting of two virtual ranks with every candidate of one case."""
     monkeypatch.setattr(room, "_busy", lambda: 0.0)
+    monkeypatch.setattr(room, "_pace", lambda: 1.0)
     prepare(tmp_path, [GRAPH])
     write_profile(default_profile(), tmp_path / "profile.json")
     points = points_of([GRAPH], ["gcn"], 2, ["random"], 4)
@@ -54,6 +55,8 @@ def test_what_was_measured_is_not_measured_again_unless_it_was_disturbed(folder)
     again = [*records, {**records[0], "beside": 0.5}]
     assert len(quiet(again)) == 3
     assert len(quiet([{**record, "beside": 0.5} for record in records])) == 0
+    slow = {**records[0], "pace": 2 * max(record["pace"] for record in records)}
+    assert quiet([*records[1:], slow]) == records[1:]
 
 
 def test_no_time_is_no_points(folder):

@@ -45,8 +45,8 @@ _LEAST, _MOST, _SECONDS = 5, 25, 0.5
 NEAR = 1.1
 """The choice is to be within this of the best measured."""
 DISTURBED, SLOW = 0.15, 1.5
-"""Cores that others used meanwhile, and a fixed piece of work over its usual seconds: from there on a point is
-measured again."""
+"""Cores that others used meanwhile, and a fixed piece of work over its usual seconds: from there on a point
+is measured again."""
 
 
 @dataclass(frozen=True)
