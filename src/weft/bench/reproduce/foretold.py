@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ...planner import Machine, Shape, plan
 from ...planner.default import default_profile
@@ -45,7 +46,7 @@ def foretold(
     hosts `bandwidth` bytes a second. What does not fit the memory of a host is left in: `fits` says so.
     """
     rows: list[Row] = []
-    profile = default_profile()
+    profile = replace(default_profile(), cores=per_host)  # one each
     for p in ranks:
         machine = Machine(profile, p, -(-p // per_host), between=Link.of_bandwidth(LATENCY, bandwidth))
         chosen: Mapping[str, Keep] = {name: NAMED[name] for name in names}
