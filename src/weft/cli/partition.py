@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
         help="stochastic: neighbours that a batch reads, by hop (all)",
     )
     parser.add_argument(
-        "--batches", default="0", metavar="N", help="stochastic: batches; 0: as theta and delta ask (0)"
+        "--batches", default="0", metavar="N", help="stochastic: batches; 0: until all were in 12 (0)"
     )
     parser.add_argument(
         "--passes", default="4", metavar="N", help="stream: over all arcs, to cluster and to refine (4)"

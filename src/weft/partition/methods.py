@@ -89,7 +89,7 @@ class PartitionOptions:
     fanouts: Sequence[int] = (ALL,)
     """Stochastic: neighbours that a batch reads of every vertex, hop by hop; -1: all."""
     batches: int = 0
-    """Stochastic: sampled batches; 0: as many as θ and δ ask for."""
+    """Stochastic: sampled batches; 0: as many as θ and δ ask for, and until a vertex was in 12 of them."""
     sampler: Sampler | None = None
     """Stochastic: another sampler, seed → (rows, columns)."""
     passes: int = 4
