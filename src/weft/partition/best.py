@@ -16,6 +16,8 @@ from .refine import Nets, Price, work_bound
 
 Cut = Callable[[str], np.ndarray]
 """The name of a method → its parts, [n]."""
+CUTS = {"metis": "pymetis", "hypergraph": "mtkahypar"}
+"""The methods that it begins with → the package of each."""
 _ROUNDS, _MORE = 3, 3
 """Refinements of each cut; and more of the one that is best by then."""
 _LEVELS, _PRICES = 4, ((30.0, 20.0), (8.0, 2.0))
@@ -39,8 +41,7 @@ def best(
     >>> best(karate(), 2, lambda name: np.arange(34) % 2, 0.5, 0, lambda line: None).shape
     (34,)
     """
-    known = {"metis": "pymetis", "hypergraph": "mtkahypar"}
-    names = [name for name, package in known.items() if importlib.util.find_spec(package) is not None]
+    names = [name for name, package in CUTS.items() if importlib.util.find_spec(package) is not None]
     if not names:
         raise UserError("the method 'best' needs pymetis or mtkahypar. Use: pip install 'weft[partition]'.")
     made = {name: cut(name) for name in names}
@@ -123,8 +124,8 @@ class Aim:
         return self.rank(contender)[:3] <= (1.0, 1.0, 1.0)
 
     def rank(self, contender: Contender) -> tuple[float, ...]:
-        """Less is better: work that is allowed, to a hundredth; a maximum within the aim; the worst column, to
-        a hundredth where more room was given for it; then the least work, and all columns."""
+        """Less is better: work that is allowed, to a hundredth; a maximum within the aim; the worst column,
+        to a hundredth where more room was given for it; then the least work, and all columns."""
         ratios = self.ratios(contender.cost)
         load = float(contender.cost.loads.max())
         worst = max(1.0, *ratios.values())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -96,6 +96,8 @@ class PartitionOptions:
     """Stream: passes over all arcs, to cluster and again to refine."""
     buffer: int = 1 << 20
     """Stream: arcs that are looked at together."""
+    cuts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Best: parts that metis and hypergraph have made already, [n] each."""
     say: Callable[[str], None] | None = None
     """Told what is being done, a line at a time."""
 
@@ -214,6 +216,8 @@ def partition_graph(
 
 def _best(graph: Graph, parts: int, options: PartitionOptions, both: bool) -> np.ndarray:
     def cut(method: str) -> np.ndarray:
+        if method in options.cuts:
+            return options.cuts[method].numpy()
         return _cut(graph, parts, method, options, both)[0]
 
     made = best(graph, parts, cut, options.epsilon, options.seed, options.tell)
