@@ -54,6 +54,11 @@ def _none(self: Exchange, *arguments: Any, **more: Any) -> Tensor:
         self.overlap = kept
 
 
+def ways() -> dict[str, Sum]:
+    """Name → what stands in for `Exchange.sum_up`."""
+    return dict(zip(WAYS, (_every, _first, _none), strict=True))
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -70,15 +75,13 @@ def main(arguments: list[str]) -> int:
     config.model.hidden, config.model.layers, config.model.dropout = parsed.hidden, parsed.layers, 0.0
     config.parallel.strategy, config.parallel.ranks = parsed.strategy, comm.size
     trainer = Trainer(trainable(load(parsed.graph)), config, comm)
-    ways = dict(zip(WAYS, (_every, _first, _none), strict=True))
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    losses: dict[str, float] = {}
     for epoch in range(1, parsed.epochs + 2):  # the first is not counted: it makes A X and the transposes
-        for way, sum_up in ways.items():
+        for way, sum_up in ways().items():
             Exchange.sum_up = sum_up  # type: ignore[method-assign]
             comm.barrier()
             started = time.perf_counter()
-            losses[way] = trainer.step(epoch)
+            trainer.step(epoch)
             took = max(comm.all_gather_json(time.perf_counter() - started))
             if epoch > 1:
                 seconds[way].append(took)
