@@ -178,7 +178,6 @@ def test_where_epsilon_cannot_be_met_there_is_more_room_step_by_step_and_never_m
     made = measure(graph, best(graph, 8, lambda name: owner, 0.03, 0, lambda line: None), 8)
     assert made.volume_max <= min(first.volume_max, drawn.volume_max)
     assert made.volume_total <= first.volume_total
-    assert made.messages_total <= first.messages_total
     assert made.loads.max() <= 1.02 * max(first.loads.max(), drawn.loads.max())
 
 

@@ -48,18 +48,19 @@ def bench_partition(
             if count > graph.num_nodes:
                 raise UserError(f"{count} parts are more than {name}'s {graph.num_nodes} vertices.")
             base: dict[str, Any] = {}
-            kept: dict[str, tuple[Tensor, float, float]] = {}
+            kept: dict[str, Tensor] = {}
+            spent: dict[str, tuple[float, float]] = {}
             for method in ("random", *methods):
                 options.preset = preset(count)
                 check_method(method, count, graph.num_nodes, options)
                 started, worked = time.perf_counter(), time.process_time()
-                again = replace(options, cuts={name: cut for name, (cut, _, _) in kept.items()})
-                made = partition_graph(graph, count, method, again)
+                made = partition_graph(graph, count, method, replace(options, cuts=dict(kept)))
                 seconds, cpu = time.perf_counter() - started, time.process_time() - worked
-                kept[method] = made, seconds, cpu
+                kept[method], spent[method] = made, (seconds, cpu)
                 if method == "best":
-                    used = [kept[name] for name in CUTS if name in kept]
-                    seconds, cpu = (own + sum(x[at] for x in used) for at, own in ((1, seconds), (2, cpu)))
+                    used = [spent[name] for name in CUTS if name in spent]
+                    seconds += sum(each for each, _ in used)
+                    cpu += sum(each for _, each in used)
                 row: dict[str, Any] = {"graph": name, "parts": count, "method": method}
                 row |= {"seconds": seconds, "cpu_seconds": cpu}
                 row |= measure(graph, made, count).as_dict()
