@@ -14,8 +14,7 @@ import weft.partition.stream as module
 import weft.partition.walk as walking
 from weft.errors import UserError
 from weft.graph import Graph, load, open_store, write_store
-from weft.partition import PartitionOptions, check_method, measure, measure_rows, partition_graph
-from weft.partition import passes
+from weft.partition import PartitionOptions, check_method, measure, measure_rows, partition_graph, passes
 from weft.partition.stream import foretold_bytes, stream
 from weft.partition.walk import Walk
 
@@ -62,7 +61,9 @@ def test_clusters_keep_to_their_size_and_who_reads_nothing_joins_a_reader():
 
 
 @pytest.mark.parametrize("extra", [0, 9])
-@pytest.mark.parametrize("graph", ["er:nodes=300,degree=5,directed=true,seed=3", "kronecker:scale=8,degree=6"])
+@pytest.mark.parametrize(
+    "graph", ["er:nodes=300,degree=5,directed=true,seed=3", "kronecker:scale=8,degree=6"]
+)
 def test_the_plain_loops_make_the_same_parts(monkeypatch, graph, extra):
     monkeypatch.setattr(module, "_LEAST", 24)
     monkeypatch.setattr(module, "_CLUSTERS", 4)

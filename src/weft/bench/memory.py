@@ -2,12 +2,13 @@
 
     peak = a + b · n/P + c · n/(r f) + d · held + e · n        by least squares, no coefficient below 0
 
-    held      arcs that the rank holds: arcs/P on rows alone, arcs/(r k) on a grid of r × k × f, all of them where
-              every rank has them
+    held      arcs that the rank holds: arcs/P on rows alone, arcs/(r k) on a grid of r × k × f, all of them
+              where every rank has them
     n/(r f)   rows of the slab that a rank writes to before they are added up; n/P where nothing is added up
 
-b and d are bytes that ranks share; e is what every rank has, however many there are. Ranks are processes, which
-run one graph after the other: of each run the private memory counts that is above what the rank had before it.
+b and d are bytes that ranks share; e is what every rank has, however many there are. Ranks are processes,
+which run one graph after the other: of each run the private memory counts that is above what the rank had
+before it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def bench_memory(
     graphs: list[str], ways: list[str], ranks: list[int], partition: str, hidden: int, epochs: int,
     say: Callable[[str], None] = lambda line: None, engine: str = "mpi",
 ) -> dict[str, Any]:  # fmt: skip
-    """A row per graph, way and number of ranks: bytes of the fullest rank above idle; and a fit of each way."""
+    """A row per graph, way and number of ranks: bytes of the fullest rank above idle; and a fit."""
     for way in ways:
         if way not in WAYS and (way not in STRATEGIES or way == "grid"):
             known = ", ".join([*(name for name in STRATEGIES if name != "grid"), *WAYS])
@@ -81,7 +82,8 @@ def bench_memory(
 def fit(way: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Bytes of each term, and the largest and the median error of the fit as shares of what was measured.
 
-    >>> rows = [{"ranks": p, "vertices": n, "slab": n / p, "held": m / p, "bytes": 7 + 3 * n / p + 5 * m / p + 2 * n}
+    >>> rows = [{"ranks": p, "vertices": n, "slab": n / p, "held": m / p,
+    ...          "bytes": 7 + 3 * n / p + 5 * m / p + 2 * n}
     ...         for p in (1, 2, 4) for n, m in ((10, 40), (20, 40), (20, 90))]
     >>> {term: round(x, 3) for term, x in fit("1d", rows)["bytes"].items()}
     {'fixed': 7.0, 'n/P': 3.0, 'n/(r f)': 0.0, 'held': 5.0, 'n': 2.0}
@@ -115,7 +117,7 @@ def _write(graph: str, paths: dict[str, Path], links: bool) -> str:
 
 
 def peaks(comm: Communicator, jobs: str) -> str:
-    """Of each run what this rank held above idle, and the sizes that it follows from; ranks call it together."""
+    """Of each run what this rank held above idle, and the sizes that it follows from; all ranks call it."""
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # the first one imports much
     return json.dumps([_peak(comm, *job[1:]) for job in json.loads(jobs)])
 

@@ -56,8 +56,12 @@ def run(arguments: Sequence[str]) -> int:
         columns(
             ["way", *TERMS, "error", "median"],
             [
-                [f["way"], *(f"{f['bytes'][t]:,.1f}" for t in TERMS), f"{f['error']:.2f}",
-                 f"{f['median_error']:.2f}"]
+                [
+                    f["way"],
+                    *(f"{f['bytes'][t]:,.1f}" for t in TERMS),
+                    f"{f['error']:.2f}",
+                    f"{f['median_error']:.2f}",
+                ]
                 for f in result["fits"]
             ],
         )

@@ -1,7 +1,7 @@
 """What a pass does with each row: C++ where it is built, plain Python else. The results are the same.
 
-Rows come one after the other, so each one sees what those before it chose. The work of a vertex is the nonzeros
-of its row of A + I, and `extra`.
+Rows come one after the other, so each one sees what those before it chose. The work of a vertex is the
+nonzeros of its row of A + I, and `extra`.
 """
 
 from __future__ import annotations
@@ -63,12 +63,10 @@ def weigh(rows: Raw, extra: int, reads: np.ndarray) -> np.ndarray:
     return others + 1 + extra
 
 
-def join(
-    rows: Raw, extra: int, label: np.ndarray, size: np.ndarray, reads: np.ndarray, most: int
-) -> int:
-    """Each vertex to the cluster that most of those it reads are in, while that is light enough; how many moved.
+def join(rows: Raw, extra: int, label: np.ndarray, size: np.ndarray, reads: np.ndarray, most: int) -> int:
+    """Each vertex to the cluster that most of those it reads are in, while that is light enough.
 
-    One that reads nothing and is alone joins one that reads it.
+    One that reads nothing and is alone joins one that reads it. Returns how many moved.
     """
     if extension is not None:
         return int(_call("passes_join", rows, extra, label, size, reads, most))
@@ -124,7 +122,15 @@ class Pairs:
         """The arcs of some rows between clusters; their work to that of their clusters."""
         if extension is not None:
             self._held = _call(
-                "passes_contract", rows, extra, label, self.clusters, self._keys, self._times, *self._table, work
+                "passes_contract",
+                rows,
+                extra,
+                label,
+                self.clusters,
+                self._keys,
+                self._times,
+                *self._table,
+                work,
             )
             return
         for v, near in rows.each():
@@ -163,9 +169,7 @@ class Pairs:
         return low.astype(kind), high.astype(kind), times
 
 
-def move(
-    rows: Raw, extra: int, part: np.ndarray, load: np.ndarray, most: int
-) -> int:
+def move(rows: Raw, extra: int, part: np.ndarray, load: np.ndarray, most: int) -> int:
     """Each vertex to the part that most of those it reads are in, where that has room; how many moved.
 
     Out of a part that is too heavy to any of theirs.

@@ -8,8 +8,8 @@
     refine     passes                 a vertex moves to the part that most of its in-neighbours are in, where
                                       that has room
 
-Rows are taken one after the other, in their order, and each sees what those before it chose. Held are 17 bytes a
-vertex, the contracted graph, and the rows of some `buffer` arcs.
+Rows are taken one after the other, in their order, and each sees what those before it chose. Held are 17
+bytes a vertex, the contracted graph, and the rows of some `buffer` arcs.
 
 Size-constrained label propagation as coarsening is that of Meyerhenke, Sanders and Schulz, *Partitioning
 Complex Networks via Size-constrained Clustering* (SEA 2014).
@@ -151,7 +151,7 @@ class _Passes:
             loops.join(rows, self.extra, label, size, reads, max(2, n))
             cold, warm = cold + read - begun, warm + again - read
             work, arcs = work + time.perf_counter() - again, arcs + len(rows.columns)
-        # Against a first join, where all labels differ: later ones, moves among parts, and the table of pairs.
+        # Against a first join, where all labels differ: later ones, moves among parts, the table of pairs.
         looked = self.passes * (_JOIN + _MOVE) + _CONTRACT
         passes = cold + (2 * self.passes + 1) * warm + looked * work
         return passes * walk.arcs / max(1, arcs) + _SECONDS_PER_COARSE * min(walk.arcs, _COARSE_ARCS)
