@@ -11,7 +11,7 @@ from .options import Parser, whole_number
 
 _GRAPHS = ";".join(
     f"kronecker:scale={scale},degree={degree},features=32,classes=8"
-    for scale, degree in ((17, 8), (17, 32), (19, 8))
+    for scale, degree in ((16, 8), (16, 32), (18, 8))
 )
 _WAYS = "1d,halo,1.5d,a-stationary,2d,3d,feature,batches,link"
 
