@@ -160,10 +160,10 @@ class Pairs:
             times = np.array([self._plain[k] for k in key.tolist()], dtype=np.int32)
         else:
             used = np.flatnonzero(self._keys)
-            key, times = self._keys[used].astype(np.int64) - 1, self._times[used]
+            key, many = self._keys[used].astype(np.int64) - 1, self._times[used]
             del self._keys, self._times, used
             order = np.argsort(key)
-            key, times = key[order], np.minimum(times[order], np.uint32(2**31 - 1)).astype(np.int32)
+            key, times = key[order], np.minimum(many[order], np.uint32(2**31 - 1)).astype(np.int32)
         low, high = np.divmod(key, max(1, self.clusters))
         kind = np.int32 if self.clusters < 2**31 else np.int64
         return low.astype(kind), high.astype(kind), times

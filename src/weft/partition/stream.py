@@ -45,6 +45,8 @@ _HIDDEN = 64
 _PER_COARSE, _SECONDS_PER_COARSE = 130, 2.5e-6
 """Bytes and seconds that METIS and what is made for it take, an arc of the contracted graph."""
 
+_TRIALS = 7
+"""Stretches of rows, less one, that are tried for an estimate."""
 _JOIN, _MOVE, _CONTRACT = 0.45, 0.22, 1.0
 """A pass of each kind over one in which every vertex is a cluster of its own."""
 
@@ -134,7 +136,7 @@ class _Passes:
         self.heaviest = 0
 
     def seconds(self) -> float:
-        """About how long all passes take: rows of three places are read twice and joined once, on trial."""
+        """About how long all passes take: rows of some places are read twice and joined once, on trial."""
         walk, n = self.walk, self.walk.n
         if not walk.arcs:
             return 0.0
@@ -142,7 +144,7 @@ class _Passes:
         size += 1
         cold = warm = work = 0.0
         arcs = 0
-        for number in sorted({0, len(walk) // 2, len(walk) - 1}):
+        for number in sorted({(len(walk) - 1) * k // _TRIALS for k in range(_TRIALS + 1)}):
             begun = time.perf_counter()
             walk.piece(number)
             read = time.perf_counter()

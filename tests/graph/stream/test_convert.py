@@ -218,7 +218,8 @@ def test_a_full_disk_is_said_before_where_it_can_be_and_leaves_nothing(tmp_path,
             convert([path], tmp_path / "g.weft")
     with monkeypatch.context() as patch:  # few lines, many vertices: known once all are read
         patch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 200_000})())
-        far = lines(tmp_path / "far.txt", [*range(1000), 50_000], [*range(1, 1001), 0])
+        head = "# Nodes: 50001 Edges: 1000\n"
+        far = lines(tmp_path / "far.txt", range(1000), range(1, 1001), head=head)
         with pytest.raises(UserError, match=r"400 kB are needed .* of 50,001 vertices; 200 kB are free"):
             convert([far], tmp_path / "far.weft")
         far.unlink()
