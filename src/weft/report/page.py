@@ -77,7 +77,7 @@ def page(runs: Sequence[Run]) -> str:
 {"".join(body)}
 </main>
 <footer><div class="wrap">Made by weft {esc(__version__)}. A word is one number of a tensor;
-1 MiB is 2<sup>20</sup> bytes.</div></footer>
+1 MB is 10<sup>6</sup> bytes.</div></footer>
 </body>
 </html>
 """
