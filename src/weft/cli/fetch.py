@@ -34,7 +34,9 @@ def run(arguments: Sequence[str]) -> int:
             for each in KNOWN.values()
         ]
         print(columns(["name", "licence", "download"], rows, left=2))
-        print("\nweft fetch NAME gets one; weft data says what they are, weft data NAME where one comes from.")
+        print(
+            "\nweft fetch NAME gets one; weft data says what they are, weft data NAME where one comes from."
+        )
         return 0
     chosen = known(parsed.name)
     folder = parsed.data or os.environ.get("WEFT_DATA")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..train.config import RunConfig, forget_unread
+from ..train.config import RunConfig, fields, forget_unread
 from .options import Parser, add_config, config_from
 from .ranks import on_ranks
 
@@ -51,6 +51,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parsed = parser.parse(arguments)
+    if parsed.store is None:
+        _refuse_training(parsed)
     from ..train.predict import read_run
 
     saved = read_run(Path(parsed.run))
@@ -86,6 +88,16 @@ def run(arguments: Sequence[str]) -> int:
     )
     command = ["predict", str(saved.path)]
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
+
+
+def _refuse_training(parsed: argparse.Namespace) -> None:
+    """Options that only training reads: to take them without a word would be a surprise."""
+    for path, field in fields().items():
+        section, _, name = path.partition(".")
+        read = {"train": ("task", "seed", "dtype", "threads", "device"), "batch": ("memory_budget",)}
+        if name not in read.get(section, (name,)) and getattr(parsed, path, None) is not None:
+            where = " Where to write is --into DIR." if name == "out" else ""
+            raise UserError(f"weft predict does not train, nor read {name}. Leave out {field.flag}.{where}")
 
 
 def _memory(text: str, flag: str, config: RunConfig, given: set[str]) -> int:

@@ -65,7 +65,7 @@ def facts(run: Run) -> dict[str, str]:
     strategy = str(run.setting("parallel.strategy"))
     out = {
         "state": run.state.state,
-        "graph": str(run.setting("data.graph")),
+        "graph": Safe(esc(run.setting("data.graph")).replace(",", ",<wbr>")),
         "model": str(run.setting("model.name")),
         "layout": f"{strategy} {'×'.join(map(str, grid))}" if grid else strategy,
         "ranks": str(ranks),
@@ -76,7 +76,8 @@ def facts(run: Run) -> dict[str, str]:
     for key, value in summary.items():
         split, _, score = key.partition("_")
         if split in ("val", "test") and isinstance(value, (int, float)) and score != "loss":
-            out[f"{split} {score_name(score, run)}"] = told(float(value), "score")
+            called = score_name(score, run)  # MRR stays MRR
+            out[f"{split} {called.lower() if called.istitle() else called}"] = told(float(value), "score")
     seconds = sorted(y for _, y in run.column("seconds")[1:] or run.column("seconds") if math.isfinite(y))
     out["an epoch"] = told(seconds[len(seconds) // 2] if seconds else None, "seconds")
     words = measured.get("words") or summary.get("words") or {}

@@ -92,9 +92,11 @@ def scrolled(label: str, picture: str) -> Safe:
 
 def tiles(entries: Iterable[tuple[str, str, str]]) -> Safe:
     """(name, value, what stands below it) of each number that counts most."""
+    shown = list(entries)
     made = "".join(
         f"<div><dt>{esc(name)}</dt><dd>{esc(value)}</dd>"
         f"{f'<dd class=sub>{esc(below)}</dd>' if below else ''}</div>"
-        for name, value, below in entries
+        for name, value, below in shown
     )
-    return Safe(f'<dl class="tiles">{made}</dl>')
+    columns = len(shown) if len(shown) <= 6 else -(-len(shown) // 2)  # in two even rows, not six and one
+    return Safe(f'<dl class="tiles" style="--n:{columns}">{made}</dl>')

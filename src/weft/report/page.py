@@ -130,7 +130,7 @@ def _tiles(run: Run) -> Safe:
         best = run.summary.get("best_epoch")
         entries.append((name[:1].upper() + name[1:], found[name], f"of epoch {best}" if best else ""))
     asked = run.setting("train.epochs")
-    entries.append(("Epochs", found["epochs"], f"of {asked} asked for" if asked else ""))
+    entries.append(("Epochs", found["epochs"], f"of {asked:,} asked for" if isinstance(asked, int) else ""))
     entries.append(("Last loss", found["last loss"], "training"))
     entries.append(("An epoch takes", found["an epoch"], "median, training alone"))
     if found["words, busiest rank"] != "–" and run.measured.get("ranks", 2) != 1:
