@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..train.config import RunConfig, fields, forget_unread
-from .options import Parser, add_config, config_from
+from .options import Parser, add_config, config_from, refuse
 from .ranks import on_ranks
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parsed = parser.parse(arguments)
     if parsed.store is None:
-        _refuse_training(parsed)
+        read = ("task", "seed", "dtype", "threads", "device")
+        refuse(parsed, "predict", [p for p in fields() if _trains(p, read)], "--into DIR")
     from ..train.predict import read_run
 
     saved = read_run(Path(parsed.run))
@@ -90,14 +91,14 @@ def run(arguments: Sequence[str]) -> int:
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
 
 
-def _refuse_training(parsed: argparse.Namespace) -> None:
-    """Options that only training reads: to take them without a word would be a surprise."""
-    for path, field in fields().items():
-        section, _, name = path.partition(".")
-        read = {"train": ("task", "seed", "dtype", "threads", "device"), "batch": ("memory_budget",)}
-        if name not in read.get(section, (name,)) and getattr(parsed, path, None) is not None:
-            where = " Where to write is --into DIR." if name == "out" else ""
-            raise UserError(f"weft predict does not train, nor read {name}. Leave out {field.flag}.{where}")
+def _trains(path: str, read: Sequence[str]) -> bool:
+    """Whether only training reads a setting.
+
+    >>> [_trains(path, ["seed"]) for path in ("train.lr", "train.seed", "batch.feed", "model.name")]
+    [True, False, True, False]
+    """
+    section, _, name = path.partition(".")
+    return name not in {"train": read, "batch": ("memory_budget",)}.get(section, (name,))
 
 
 def _memory(text: str, flag: str, config: RunConfig, given: set[str]) -> int:
