@@ -218,6 +218,9 @@ def test_several_runs_are_compared_setting_by_setting(run, tmp_path):
     assert {"The runs", "Training loss", "Settings that differ"} <= set(seen.words["h4"])
     cells = seen.words["th"] + seen.words["td"]
     assert {"mine", "other", "model.hidden", "parallel.ranks"} <= set(cells)
+    # What is the same in all runs is said once, above the table.
+    assert any(re.match(r"What they gave; all of them: ended, .*, gcn$", c) for c in seen.words["caption"])
+    assert "graph" not in seen.words["th"]
     assert text.count('<details class="run"') == 2
 
 

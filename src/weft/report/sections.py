@@ -134,16 +134,16 @@ def seconds_by_rank(run: Run) -> str:
     keys = legend([(f"{colours[k]} block", name_of(k)) for k in shown])
     rows = [
         [
-            name_of(k), PHASES.get(k, ""), f"{sum(time[k]) / total:.1%}", told(min(time[k]), "seconds"),
+            name_of(k), f"{sum(time[k]) / total:.1%}", told(min(time[k]), "seconds"),
             told(sum(time[k]) / ranks, "seconds"), told(max(time[k]), "seconds"),
-            str(max(range(ranks), key=lambda r: time[k][r])),
+            str(max(range(ranks), key=lambda r: time[k][r])), PHASES.get(k, ""),
         ]
         for k in kinds
     ]  # fmt: skip
     epoch = run.measured.get("epoch")
     label = f"Seconds of {'epoch ' + str(epoch) if epoch else 'one epoch'} by rank and kind of work"
-    heads = ["", "what it is", "share", "least", "mean", "most", "at rank"]
-    numbers = table(label, heads, rows, left=2)
+    heads = ["", "share", "least", "mean", "most", "at rank", "what it is"]
+    numbers = table(label, heads, rows, after=1)
     return figure(label, keys, scrolled(label, stacked(parts, label)), numbers, wide=True)
 
 
