@@ -1,7 +1,7 @@
 """Screenshots of a report and of the site, light and dark: python docs/pictures/pages.py RUN
 
-Needs Chromium and Pillow, and the site as `./dev site` leaves it. Writes report.png, report-dark.png, site.png
-and site-dark.png beside this file.
+Needs Chromium and Pillow, and the site as `./dev site` leaves it. Writes report.png, report-dark.png,
+site.png and site-dark.png beside this file.
 """
 
 from __future__ import annotations
