@@ -82,7 +82,7 @@ class Paged(mmap.mmap):
         if hasattr(os, "posix_fadvise") and first < last:
             os.posix_fadvise(self._file, first, last - first, os.POSIX_FADV_DONTNEED)
 
-    def read(self, begin: int, end: int, into: memoryview) -> None:
+    def fetch(self, begin: int, end: int, into: memoryview) -> None:
         """The bytes begin … end − 1, whole blocks of the disk, into memory that begins at one."""
         done = 0
         while done < end - begin:
@@ -222,7 +222,7 @@ class _Stage:
         share += -share % page
         view = memoryview(self._memory[self._turn])
         parts = [
-            _readers().submit(self._block.read, at, min(at + share, high), view[at - low :])
+            _readers().submit(self._block.fetch, at, min(at + share, high), view[at - low :])
             for at in range(low, high, share)
         ]
         self._coming = parts, first - low, end - begin

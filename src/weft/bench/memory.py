@@ -54,14 +54,14 @@ def bench_memory(
             raise UserError(f"unknown way {way!r}. Known: {known}.")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        sizes, jobs = [], []
+        sizes: list[Any] = []
+        jobs: list[tuple[int, str, str, str, int, int]] = []
         for number, graph in enumerate([_SMALL, *graphs]):
             paths = {kind: Path(folder) / f"{number}-{kind}.weft" for kind in ("classes", "link")}
             sizes.append(json.loads(_forked(functools.partial(_write, graph, paths, "link" in ways))))
             for way in ways:
                 path = paths["link" if way == "link" else "classes"]
-                jobs.append([number, str(path), way, partition, hidden, epochs])
-        jobs.sort(key=lambda job: job[0])
+                jobs.append((number, str(path), way, partition, hidden, epochs))
         for count in ranks:
             for way in ways:
                 choose("1d" if way in WAYS else way, count)
