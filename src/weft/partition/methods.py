@@ -56,7 +56,7 @@ METHODS = {
     ),
     "stream": Method(
         "few arcs between the parts, in passes over the rows: for graphs that no memory holds",
-        frozenset({"seed", "epsilon", "passes", "buffer"}),
+        frozenset({"seed", "epsilon", "passes", "buffer", "vertex_work"}),
     ),
     "auto": Method("hypergraph, metis or stream, by the size of the graph and the number of parts", _LIBRARY),
 }
@@ -96,6 +96,8 @@ class PartitionOptions:
     """Stream: passes over all arcs, to cluster and again to refine."""
     buffer: int = 1 << 20
     """Stream: arcs that are looked at together."""
+    vertex_work: int = 0
+    """Stream: arcs that a vertex counts for beside its own; 0: parts have equal arcs."""
     cuts: Mapping[str, Tensor] = field(default_factory=dict)
     """Best: parts that metis and hypergraph have made already, [n] each."""
     say: Callable[[str], None] | None = None
@@ -155,6 +157,8 @@ def check_method(method: str, parts: int, n: int, options: PartitionOptions | No
     for name in ("passes", "buffer"):
         if getattr(options, name) < 1:
             raise UserError(f"{name} must be at least 1, not {getattr(options, name)}. Use --{name} 4.")
+    if options.vertex_work < 0:
+        raise UserError(f"vertex-work must be at least 0, not {options.vertex_work}. Use --vertex-work auto.")
     if options.seed < 0:
         raise UserError(f"seed must be at least 0, not {options.seed}.")
     choose_preset(options.preset, parts)
@@ -201,8 +205,9 @@ def partition_graph(
         return torch.from_numpy(simple.hashed(n, parts, options.seed))
     if method == "stream":
         by_passes = stream(
-            graph, parts, options.epsilon, options.seed, options.passes, options.buffer, options.say
-        )
+            graph, parts, options.epsilon, options.seed, options.passes, options.buffer, options.say,
+            options.vertex_work,
+        )  # fmt: skip
         _tell_balance("stream", *by_passes.balance, options)
         return torch.from_numpy(by_passes.part.astype(np.int64))
     assert isinstance(graph, Graph)
