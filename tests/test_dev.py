@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
 import subprocess
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 DEV = Path(__file__).parent.parent / "dev"
 
@@ -22,3 +27,18 @@ def test_help_and_mistakes_come_before_anything_is_installed(tmp_path, words, st
     else:
         assert "./dev test" in done.stdout
         assert done.stderr == ""
+
+
+def test_every_pinned_version_runs_on_the_oldest_python_that_we_promise():
+    """Debian's Python is 3.11.2: a pin that needs a later one would end `./dev train` there."""
+    text = (DEV.parent / "pyproject.toml").read_text()
+    oldest = tomllib.loads(text)["project"]["requires-python"].removeprefix(">=")
+    pins = re.findall(r"^([\w.-]+)==", (DEV.parent / "constraints.txt").read_text(), re.MULTILINE)
+    assert len(pins) > 15
+    too_new = {}
+    for name in pins:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            asked = metadata.metadata(name)["Requires-Python"]
+            if asked and not SpecifierSet(asked).contains(f"{oldest}.0"):
+                too_new[name] = asked
+    assert not too_new

@@ -96,3 +96,26 @@ def test_in_file_knows_a_view_of_a_block():
     x = pool.empty((100, 50), torch.float32)
     assert memory.in_file(x[3:5])
     assert not memory.in_file(x[3:5].clone())
+
+
+@pytest.mark.parametrize("past", [True, False])
+@pytest.mark.parametrize("width", [7, 1024])
+def test_copies_are_the_rows_of_the_same_pieces(monkeypatch, width, past):
+    """Also where a piece begins within a page, and where the disk has no reads past the cache."""
+    monkeypatch.setattr(paged, "PIECE", 9000)
+    if not past:
+        monkeypatch.setattr(paged, "_opened_past_cache", lambda file: file)
+    pool = Pool()
+    pool.allow(1)
+    x, plain = pool.empty((700, width), torch.float32), torch.randn(700, 3)
+    x.copy_(torch.arange(700.0 * width).view(700, width))
+    assert paged.of(x) is not None
+    found = list(paged.pieces(x, plain, always=True))
+    seen = []
+    for piece, (rows, others) in paged.copies(x, plain):
+        assert torch.equal(rows, x[piece])
+        assert torch.equal(others, plain[piece])
+        assert rows.data_ptr() % 64 == x[piece].data_ptr() % 64  # products have the same bits
+        seen.append(piece)
+    assert seen == found
+    assert len(seen) > 1

@@ -16,6 +16,7 @@ from rich.text import Text
 
 COLUMNS = 96
 _ERASE = re.compile(r"^.*\r(?:\x1b\[2K)?", re.DOTALL)
+_CLIP = re.compile(r'(clip-terminal">\s*<rect [^>]*height=")([\d.]+)')
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -44,6 +45,7 @@ def picture(command: list[str]) -> str:
     console.print(Text.assemble(("$ ", "dim"), (" ".join(command), "bold")))
     console.print(Text.from_ansi(screen(command)))
     svg = console.export_svg(title="weft", unique_id="weft")
+    svg = _CLIP.sub(lambda found: f"{found[1]}{float(found[2]) + 8:g}", svg)  # the last line's descenders
     return _FONTS.sub("", svg).replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
 
 

@@ -100,94 +100,104 @@ struct Brought {
   V* numbers;              // [kPanel, heads]
 };
 
-// D in R strips from v on, those of one word: what n arcs bring where z > 0, elsewhere `slope` times that. Summed up in
-// `sum`, and written to tile [n, across] where that is not null.
+// D in R strips from v on, those of one word: what the arcs from, from + 1 … to - 1 bring where z > 0, elsewhere `slope`
+// times that. Summed up in `sum`, and written to tile [arcs, R strips] where that is not null.
 template <class V, int R, bool Rows>
-inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n, int64_t v, V* sum,
-                          V* tile, int64_t across) {
+inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t from, int64_t to, int64_t v,
+                          V* sum, V* tile) {
   constexpr int L = kLanes<V>;
   const int64_t word = v / kStripsPerWord<V> * int64_t(sizeof(V)), column = strips[v].column;
   int64_t head[R];
   Vec<V> total[R];
   for (int r = 0; r < R; ++r) head[r] = strips[v + r].head, total[r] = load<Vec<V>>(sum + (v + r) * L);
-  for (int64_t e = 0; e < n; ++e) {
+  for (int64_t e = from; e < to; ++e) {
     const MaskLane<V> bits = load<MaskLane<V>>(in.signs[e] + word);
     if (Rows && in.ahead[e]) prefetch(in.ahead[e] + column, R * kVectorBytes);
     for (int r = 0; r < R; ++r) {
       const Vec<V> d = Rows ? load_strip<V, false>(strips, in.rows[e], v + r) : Vec<V>{} + in.numbers[e * heads + head[r]];
       const Vec<V> now = top_bits<V>(bits, r) < 0 ? d : Rows ? Vec<V>{} : d * slope;
       total[r] += now;
-      if (tile) store(tile + e * across + (v + r) * L, now);
+      if (tile) store(tile + (e * R + r) * L, now);
     }
   }
   for (int r = 0; r < R; ++r) store(sum + (v + r) * L, total[r]);
 }
 
 template <class V, bool Rows, int R = kStripsPerWord<V>>
-__attribute__((noinline)) void signed_word(int64_t count, const Strips& strips, const Brought<V>& in, int64_t heads, V slope, int64_t n,
-                        int64_t v, V* sum, V* tile, int64_t across) {
-  if (count == R) signed_strips<V, R, Rows>(strips, in, heads, slope, n, v, sum, tile, across);
-  else if constexpr (R > 1) signed_word<V, Rows, R - 1>(count, strips, in, heads, slope, n, v, sum, tile, across);
+__attribute__((noinline)) void signed_word(int64_t count, const Strips& strips, const Brought<V>& in, int64_t heads, V slope,
+                        int64_t from, int64_t to, int64_t v, V* sum, V* tile) {
+  if (count == R) signed_strips<V, R, Rows>(strips, in, heads, slope, from, to, v, sum, tile);
+  else if constexpr (R > 1) signed_word<V, Rows, R - 1>(count, strips, in, heads, slope, from, to, v, sum, tile);
 }
 
 // Walks over rows of A, or over its transpose and there over the arcs of A's rows begin … end - 1, and makes D of arcs
 // whose signs are known; what an arc brings is ds [arcs, heads] (Rows: the row of g that the arc leads into).
 //   row_done(r, Σ_e D[e], own)    own: the group's memory; there fᵀ D comes first, where `weights`
+// A panel of arcs is gone through a word of strips at a time, whatever rows they are of: what is held of D stays in the
+// first cache, and fᵀ D meets it there.
 template <bool Rows, class V, class I, class F>
 inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips, int64_t begin, int64_t end, Signs signs,
                         const V* brought, int64_t heads, V slope, int64_t width, bool weights, int64_t more, V* total,
                         int threads, F&& row_done) {
   constexpr int64_t kAway = 24;  // arcs between the prefetch of small things and their use
+  constexpr int64_t kWord = kStripsPerWord<V> * kLanes<V>;
   const int64_t padded = strips.padded(), stride = sign_stride<V>(strips.vectors()), arcs = m.rows ? m.indptr[m.rows] : 0;
   const int64_t own = (weights ? ch.inner * padded : 0) + more;
-  const int64_t across = padded + kLanes<V>;  // of a row of the tile: not the rows' own stride, which meets few sets
-  const int64_t numbers = padded + kPanel * heads + (weights ? kPanel * across : 0);
+  const int64_t numbers = kPanel * (padded + heads) + (weights ? kPanel * kWord : 0);
   for_groups<V, I>(m, width, numbers, own, total, threads, [&](int64_t r, int64_t stop, V* scratch, V* partial) {
     Brought<V> in;
-    V* sum = scratch;
-    in.numbers = sum + padded;
+    V* sums = scratch;  // [rows of a panel, padded]
+    in.numbers = sums + kPanel * padded;
     V* tile = weights ? in.numbers + kPanel * heads : nullptr;
-    int64_t held = 0, held_from = m.indptr[r];  // arcs of the tile that fᵀ D has not met yet
-    const auto flush = [&] {
-      if (held) add_outer(ch.features + held_from * ch.inner, ch.inner, held, padded, tile, across, partial);
-      held_from += held, held = 0;
+    const auto take = [&](int64_t k, int64_t e, int64_t r) {
+      const int64_t arc = ch.permutation ? ch.permutation[e] : e;
+      in.signs[k] = signs.at + (arc - signs.begin) * stride;
+      if (ch.permutation && e + kAway < arcs) {
+        const int64_t next = ch.permutation[e + kAway];
+        if (next >= signs.begin && next < signs.end) prefetch(signs.at + (next - signs.begin) * stride, stride);
+        if (!Rows) prefetch(brought + next * heads, 1);
+      }
+      if constexpr (Rows) {
+        in.rows[k] = brought + (ch.permutation ? int64_t(m.indices[e]) : r) * width;
+        in.ahead[k] = ch.permutation && e + kPanel < arcs ? brought + int64_t(m.indices[e + kPanel]) * width : nullptr;
+      } else {
+        copy_head(in.numbers + k * heads, brought + arc * heads, heads);
+      }
     };
-    for (; r < stop; ++r) {
-      int64_t from = m.indptr[r], to = m.indptr[r + 1];
-      if (ch.permutation) {
-        from = std::lower_bound(m.indices + from, m.indices + to, I(begin)) - m.indices;
-        to = std::lower_bound(m.indices + from, m.indices + to, I(end)) - m.indices;
+    int64_t at = 0, to = 0;  // the arcs of row r that are still to come
+    const auto enter = [&] {
+      if (r == stop) return;
+      at = m.indptr[r], to = m.indptr[r + 1];
+      if (!ch.permutation) return;
+      at = std::lower_bound(m.indices + at, m.indices + to, I(begin)) - m.indices;
+      to = std::lower_bound(m.indices + at, m.indices + to, I(end)) - m.indices;
+    };
+    enter();
+    std::fill(sums, sums + padded, V(0));
+    while (r < stop) {
+      const int64_t first = r, from = at;
+      int64_t ends[kPanel], rows = 0, n = 0;
+      while (r < stop && rows < kPanel) {
+        const int64_t some = std::min(to - at, kPanel - n);
+        for (int64_t k = 0; k < some; ++k) take(n + k, at + k, r);
+        n += some, at += some, ends[rows++] = n;
+        if (at < to) break;  // the panel is full, and the row goes on in the next
+        ++r, enter();
       }
-      for (int64_t k = 0; k < padded; ++k) sum[k] = 0;
-      for (int64_t e = from; e < to;) {
-        if (held == kPanel) flush();
-        const int64_t room = kPanel - held, n = to - e < room ? to - e : room;
-        for (int64_t k = 0; k < n; ++k) {
-          const int64_t arc = ch.permutation ? ch.permutation[e + k] : e + k;
-          in.signs[k] = signs.at + (arc - signs.begin) * stride;
-          if (ch.permutation && e + k + kAway < arcs) {
-            const int64_t next = ch.permutation[e + k + kAway];
-            if (next >= signs.begin && next < signs.end) prefetch(signs.at + (next - signs.begin) * stride, stride);
-            if (!Rows) prefetch(brought + next * heads, 1);
-          }
-          if constexpr (Rows) {
-            in.rows[k] = brought + (ch.permutation ? int64_t(m.indices[e + k]) : r) * width;
-            in.ahead[k] = ch.permutation && e + k + kPanel < arcs ? brought + int64_t(m.indices[e + k + kPanel]) * width
-                                                                 : nullptr;
-          } else {
-            copy_head(in.numbers + k * heads, brought + arc * heads, heads);
-          }
+      std::fill(sums + padded, sums + rows * padded, V(0));
+      for (int64_t v = 0; v < strips.vectors() && n; v += kStripsPerWord<V>) {
+        const int64_t count = std::min<int64_t>(strips.vectors() - v, kStripsPerWord<V>);
+        for (int64_t q = 0; q < rows; ++q) {
+          const int64_t start = q ? ends[q - 1] : 0;
+          if (start < ends[q]) signed_word<V, Rows>(count, strips, in, heads, slope, start, ends[q], v, sums + q * padded, tile);
         }
-        for (int64_t v = 0; v < strips.vectors(); v += kStripsPerWord<V>) {
-          const int64_t left = strips.vectors() - v, count = left < kStripsPerWord<V> ? left : kStripsPerWord<V>;
-          signed_word<V, Rows>(count, strips, in, heads, slope, n, v, sum, tile ? tile + held * across : nullptr, across);
-        }
-        if (tile) held += n;
-        e += n;
+        const int64_t across = count * kLanes<V>;
+        if (tile) add_outer(ch.features + from * ch.inner, ch.inner, n, across, tile, across, partial + v * kLanes<V>, padded);
       }
-      row_done(r, sum, partial);
+      for (int64_t q = 0; first + q < r; ++q) row_done(first + q, sums + q * padded, partial);
+      if (first + rows > r) std::copy_n(sums + (rows - 1) * padded, padded, sums);  // what the row has so far
+      else std::fill(sums, sums + padded, V(0));
     }
-    flush();
   });
 }
 
@@ -327,8 +337,8 @@ void channel_gate_backward(Csr<V, I> m, Channels<V> ch, bool transposed, const V
       }
       if (out) add_tile(z, n, width, out);
       if (out_x) add_tile(v, n, width, out_x);
-      if (weights) add_outer(f, ch.inner, n, width, z, width, partial);
-      if (dvalue_weight) add_outer(f, ch.inner, n, width, v, width, partial + weights);
+      if (weights) add_outer(f, ch.inner, n, width, z, width, partial, width);
+      if (dvalue_weight) add_outer(f, ch.inner, n, width, v, width, partial + weights, width);
     }
   });
   for (int64_t k = 0; k < weights; ++k) dweight[k] += sums[size_t(k)];
@@ -426,7 +436,7 @@ void channel_stats_backward(Csr<V, I> t, Channels<V> ch, const I* labels, const 
                   (arg_least[at + c] == me ? dleast[at + c] : V(0));
       }
       add_tile(z, n, width, out);
-      if (own) add_outer(f, ch.inner, n, width, z, width, partial);
+      if (own) add_outer(f, ch.inner, n, width, z, width, partial, width);
     }
   });
 }

@@ -88,14 +88,14 @@ inline void fill_tile(const V* f_tile, int64_t inner, const V* weight, const V* 
   }
 }
 
-// dW[t, c] += Σ_e f[e, t] d[e, c] over the arcs of a tile; a row of d is `stride` numbers long.
+// dW[t, c] += Σ_e f[e, t] d[e, c] over the arcs of a tile; a row of d is `stride` numbers long, one of dW `across`.
 template <class V, int T, int N>
-inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, int64_t t, int64_t c,
+inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t across, const V* d, int64_t stride, int64_t t, int64_t c,
                         V* dweight) {
   constexpr int L = kLanes<V>;
   Vec<V> sum[T][N];
   for (int s = 0; s < T; ++s)
-    for (int k = 0; k < N; ++k) sum[s][k] = load<Vec<V>>(dweight + (t + s) * width + c + k * L);
+    for (int k = 0; k < N; ++k) sum[s][k] = load<Vec<V>>(dweight + (t + s) * across + c + k * L);
   for (int64_t e = 0; e < n; ++e) {
     Vec<V> in[N];
     for (int k = 0; k < N; ++k) in[k] = load<Vec<V>>(d + e * stride + c + k * L);
@@ -103,25 +103,27 @@ inline void outer_block(const V* f, int64_t inner, int64_t n, int64_t width, con
       for (int k = 0; k < N; ++k) sum[s][k] += f[e * inner + t + s] * in[k];
   }
   for (int s = 0; s < T; ++s)
-    for (int k = 0; k < N; ++k) store(dweight + (t + s) * width + c + k * L, sum[s][k]);
+    for (int k = 0; k < N; ++k) store(dweight + (t + s) * across + c + k * L, sum[s][k]);
 }
 
 template <class V, int T>
-__attribute__((noinline)) void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, int64_t t, V* dweight) {
+__attribute__((noinline)) void outer_rows(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride,
+                                          int64_t t, V* dweight, int64_t across) {
   constexpr int L = kLanes<V>;
   int64_t c = 0;
-  for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(f, inner, n, width, d, stride, t, c, dweight);
-  for (; c + L <= width; c += L) outer_block<V, T, 1>(f, inner, n, width, d, stride, t, c, dweight);
+  for (; c + 2 * L <= width; c += 2 * L) outer_block<V, T, 2>(f, inner, n, across, d, stride, t, c, dweight);
+  for (; c + L <= width; c += L) outer_block<V, T, 1>(f, inner, n, across, d, stride, t, c, dweight);
   for (; c < width; ++c)
     for (int64_t e = 0; e < n; ++e)
-      for (int s = 0; s < T; ++s) dweight[(t + s) * width + c] += f[e * inner + t + s] * d[e * stride + c];
+      for (int s = 0; s < T; ++s) dweight[(t + s) * across + c] += f[e * inner + t + s] * d[e * stride + c];
 }
 
 template <class V>
-inline void add_outer(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, V* dweight) {
+inline void add_outer(const V* f, int64_t inner, int64_t n, int64_t width, const V* d, int64_t stride, V* dweight,
+                      int64_t across) {
   int64_t t = 0;
-  for (; t + 4 <= inner; t += 4) outer_rows<V, 4>(f, inner, n, width, d, stride, t, dweight);
-  for (; t < inner; ++t) outer_rows<V, 1>(f, inner, n, width, d, stride, t, dweight);
+  for (; t + 4 <= inner; t += 4) outer_rows<V, 4>(f, inner, n, width, d, stride, t, dweight, across);
+  for (; t < inner; ++t) outer_rows<V, 1>(f, inner, n, width, d, stride, t, dweight, across);
 }
 
 // out[c] (+)= Σ_e d[e, c].
@@ -164,9 +166,10 @@ constexpr int kGroup = 6;       // of them at a time in registers, two strips ea
 
 template <class V>
 struct PanelOf {
-  const V* near[kPanel];  // the arcs' rows, columns and features; beyond the last one it stands again
+  const V* near[kPanel];   // the arcs' rows, columns and features; beyond the last one it stands again
   const V* far[kPanel];
   const V* f[kPanel];
+  const V* later[kPanel];  // the columns of the panel after this one; beyond the last arc of all those of this one
 };
 
 // W [inner, width] by pairs of strips: of each pair all rows beside each other, so that a walk over it meets all sets of
@@ -192,7 +195,7 @@ inline void z_block(const Strips& strips, const V* const* near, const V* const* 
   constexpr int L = kLanes<V>;
   const int64_t pair = v / 2 * 2, beside = pair + 1 < strips.vectors() ? 2 : 1;
   for (int e = 0; e < kGroup; ++e)
-    for (int k = 0; k < N; ++k) z[e][k] = Vec<V>{};
+    for (int k = 0; k < N; ++k) z[e][k] = load_strip<V, Whole>(strips, near[e], v + k);
   const V* w = weight + (pair * inner + v - pair) * L;
   for (int64_t t = 0; t < inner; ++t, w += beside * L) {
     Vec<V> in[N];
@@ -200,10 +203,9 @@ inline void z_block(const Strips& strips, const V* const* near, const V* const* 
     for (int e = 0; e < kGroup; ++e)
       for (int k = 0; k < N; ++k) z[e][k] += f[e][t] * in[k];
   }
-  // The rows last: they may still be on their way while the product is made.
+  // The other ends last: they may still be on their way while the product is made.
   for (int e = 0; e < kGroup; ++e)
-    for (int k = 0; k < N; ++k)
-      z[e][k] += load_strip<V, Whole>(strips, near[e], v + k) + load_strip<V, Whole>(strips, far[e], v + k);
+    for (int k = 0; k < N; ++k) z[e][k] += load_strip<V, Whole>(strips, far[e], v + k);
 }
 
 // The signs of a group's z, of those of its arcs that are among the `marked` first.
@@ -245,30 +247,31 @@ struct ReluRows {
         p.near[e] = ch.row ? ch.row + i * width : nothing.data();
         p.far[e] = ch.column + int64_t(a.indices[here + e]) * width;
         p.f[e] = ch.inner ? ch.features + (here + e) * ch.inner : nullptr;
+        p.later[e] = here + e + kPanel < arcs ? ch.column + int64_t(a.indices[here + e + kPanel]) * width : p.far[e];
       }
       // What fills the last group is below 0 in every column, so that it adds nothing.
-      for (int64_t e = n; e % kGroup; ++e) p.near[e] = nothing.data(), p.far[e] = never.data(), p.f[e] = blank.data();
-      if (strips.whole) all<true>(p, here, n, marks, marked, out);
-      else all<false>(p, here, n, marks, marked, out);
+      for (int64_t e = n; e % kGroup; ++e) p.near[e] = nothing.data(), p.far[e] = p.later[e] = never.data(), p.f[e] = blank.data();
+      if (strips.whole) all<true>(p, n, marks, marked, out);
+      else all<false>(p, n, marks, marked, out);
     }
   }
 
  private:
   template <bool Whole>
-  void all(const PanelOf<V>& p, int64_t from, int64_t n, uint8_t* marks, int64_t marked, V* out) const {
+  void all(const PanelOf<V>& p, int64_t n, uint8_t* marks, int64_t marked, V* out) const {
     int64_t v = 0;
-    for (; v + 2 <= strips.vectors(); v += 2) some<2, Whole>(p, from, n, v, marks, marked, out);
-    if (v < strips.vectors()) some<1, Whole>(p, from, n, v, marks, marked, out);
+    for (; v + 2 <= strips.vectors(); v += 2) some<2, Whole>(p, n, v, marks, marked, out);
+    if (v < strips.vectors()) some<1, Whole>(p, n, v, marks, marked, out);
   }
 
   template <int N, bool Whole>
-  void some(const PanelOf<V>& p, int64_t from, int64_t n, int64_t v, uint8_t* marks, int64_t marked, V* out) const {
+  void some(const PanelOf<V>& p, int64_t n, int64_t v, uint8_t* marks, int64_t marked, V* out) const {
     constexpr int L = kLanes<V>;
-    const int64_t ahead = arcs - from - kPanel;
     Vec<V> sum[N] = {};
     for (int64_t e = 0; e < n; e += kGroup) {
-      for (int64_t k = e; k < e + kGroup && k < n && k < ahead; ++k)
-        prefetch_later<N * kVectorBytes>(ch.column + int64_t(a.indices[from + kPanel + k]) * width + v * L);
+      for (int k = 0; k < kGroup; ++k) prefetch_later<N * kVectorBytes>(p.later[e + k] + v * L);
+      if (e + kGroup < n)
+        for (int k = 0; k < kGroup; ++k) prefetch(p.far[e + kGroup + k] + v * L, N * kVectorBytes);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
       mark<V, N>(z, marks, marked, e, v, stride);
@@ -312,14 +315,16 @@ struct ScorePanels {
       p.near[e] = ch.row ? ch.row + i * width : nothing.data();
       p.far[e] = ch.column + int64_t(a.indices[from + e]) * width;
       p.f[e] = ch.inner ? ch.features + (from + e) * ch.inner : nullptr;
+      p.later[e] = from + e + kPanel < arcs ? ch.column + int64_t(a.indices[from + e + kPanel]) * width : p.far[e];
     }
-    for (int64_t e = n; e % kGroup; ++e) p.near[e] = p.near[n - 1], p.far[e] = p.far[n - 1], p.f[e] = p.f[n - 1];
+    for (int64_t e = n; e % kGroup; ++e)
+      p.near[e] = p.near[n - 1], p.far[e] = p.far[n - 1], p.f[e] = p.f[n - 1], p.later[e] = p.far[n - 1];
     std::memset(parts, 0, size_t((n + kGroup - 1) / kGroup * kGroup * heads) * sizeof(Vec<V>));
     Marks marks = {nullptr, 0};
     if (signs.at && from < signs.end)
       marks = {signs.at + (from - signs.begin) * stride, signs.end - from < n ? signs.end - from : n};
-    if (strips.whole) all<true>(p, from, n, parts, marks);
-    else all<false>(p, from, n, parts, marks);
+    if (strips.whole) all<true>(p, n, parts, marks);
+    else all<false>(p, n, parts, marks);
     if (!score) return;
     for (int64_t k = 0; k < n * heads; k += kLanes<V>) {
       Vec<V> group[kLanes<V>];
@@ -337,23 +342,24 @@ struct ScorePanels {
   };
 
   template <bool Whole>
-  void all(const PanelOf<V>& p, int64_t from, int64_t n, V* parts, Marks marks) const {
+  void all(const PanelOf<V>& p, int64_t n, V* parts, Marks marks) const {
     int64_t v = 0;
     for (; v + 2 <= strips.vectors(); v += 2) {
-      if (strips[v].head == strips[v + 1].head) some<2, Whole>(p, from, n, v, parts, marks);
-      else some<1, Whole>(p, from, n, v, parts, marks), some<1, Whole>(p, from, n, v + 1, parts, marks);
+      if (strips[v].head == strips[v + 1].head) some<2, Whole>(p, n, v, parts, marks);
+      else some<1, Whole>(p, n, v, parts, marks), some<1, Whole>(p, n, v + 1, parts, marks);
     }
-    if (v < strips.vectors()) some<1, Whole>(p, from, n, v, parts, marks);
+    if (v < strips.vectors()) some<1, Whole>(p, n, v, parts, marks);
   }
 
   // N strips of one head.
   template <int N, bool Whole>
-  void some(const PanelOf<V>& p, int64_t from, int64_t n, int64_t v, V* parts, Marks marks) const {
+  void some(const PanelOf<V>& p, int64_t n, int64_t v, V* parts, Marks marks) const {
     constexpr int L = kLanes<V>;
-    const int64_t head = strips[v].head, ahead = arcs - from - kPanel, column = strips[v].column;
+    const int64_t head = strips[v].head, column = strips[v].column;
     for (int64_t e = 0; e < n; e += kGroup) {
-      for (int64_t k = e; k < e + kGroup && k < ahead; ++k)  // the strips that the panel after this one reads
-        prefetch_later<N * kVectorBytes>(ch.column + int64_t(a.indices[from + kPanel + k]) * width + column);
+      for (int k = 0; k < kGroup; ++k) prefetch_later<N * kVectorBytes>(p.later[e + k] + column);
+      if (e + kGroup < n)
+        for (int k = 0; k < kGroup; ++k) prefetch(p.far[e + kGroup + k] + column, N * kVectorBytes);
       Vec<V> z[kGroup][N];
       z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
       mark<V, N>(z, marks.at, marks.arcs, e, v, stride);

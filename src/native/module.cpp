@@ -20,6 +20,7 @@ using Address = uintptr_t;
 
 void bind_stream(nb::module_& m);  // stream_module.cpp
 void bind_cut(nb::module_& m);     // cut_module.cpp
+void bind_passes(nb::module_& m);  // passes_module.cpp
 
 namespace {
 
@@ -431,4 +432,5 @@ NB_MODULE(_native, m) {
   bind_csr<int64_t>(m, "i64");
   bind_stream(m);
   bind_cut(m);
+  bind_passes(m);
 }

@@ -24,22 +24,22 @@ def test_ways_are_measured_and_fitted(capsys):
 
 
 def test_what_every_rank_has_is_told_from_what_ranks_share():
-    def rows(shared: int, everywhere: int) -> list[dict[str, float]]:
+    def rows(shared: int, everywhere: int, slab: int) -> list[dict[str, float]]:
         return [
             {
-                "ranks": p,
-                "vertices": n,
-                "arcs": m,
-                "bytes": 1e4 + shared * n / p + 40 * m / p + everywhere * n,
+                "ranks": p * c, "vertices": n, "slab": n / p, "held": m / p / c,
+                "bytes": 1e4 + shared * n / p / c + slab * n / p + 40 * m / p / c + everywhere * n,
             }
-            for p in (1, 2, 4, 8)
+            for p, c in ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))
             for n, m in ((1000, 8000), (1000, 3000), (4000, 9000))
-        ]
+        ]  # fmt: skip
 
-    lean, fat = (fit("1d", rows(100, d))["bytes"] for d in (0, 16))
-    assert lean["n"] == pytest.approx(0, abs=0.1)
-    assert fat["n"] == pytest.approx(16, rel=0.01)
-    assert fat["n/P"] == pytest.approx(100, rel=0.01)
+    lean, fat = (fit("2d", rows(100, d, 50)) for d in (0, 16))
+    assert lean["bytes"]["n"] == pytest.approx(0, abs=0.1)
+    assert fat["bytes"]["n"] == pytest.approx(16, rel=0.01)
+    assert fat["bytes"]["n/P"] == pytest.approx(100, rel=0.01)
+    assert fat["bytes"]["n/(r f)"] == pytest.approx(50, rel=0.01)
+    assert fat["error"] < 0.01
 
 
 def test_an_unknown_way_is_named():

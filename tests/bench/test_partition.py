@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.bench.partition import bench_partition, draw_partition, snap_graphs
-from weft.partition import PartitionOptions
+from weft.partition import PartitionOptions, methods
 
 
 def test_ratios_are_to_the_random_partition_of_the_same_graph_and_parts(tmp_path):
@@ -23,6 +23,17 @@ def test_ratios_are_to_the_random_partition_of_the_same_graph_and_parts(tmp_path
         assert row["volume_average_ratio"] == pytest.approx(row["volume_total"] / base["volume_total"])
     draw_partition(rows, str(tmp_path / "p.png"))
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_best_begins_with_the_cuts_beside_it(monkeypatch):
+    made = []
+    plain = methods._cut
+    monkeypatch.setattr(methods, "_cut", lambda *given: made.append(given[2]) or plain(*given))
+    asked = ["metis", "hypergraph", "best"]
+    rows = bench_partition(["karate"], [4], asked, PartitionOptions(), lambda _: "deterministic")
+    assert [row["method"] for row in rows] == ["random", *asked]
+    assert made == ["metis", "hypergraph"]
+    assert rows[3]["volume_max"] <= min(row["volume_max"] for row in rows[:3])
 
 
 def test_the_graphs_of_snap_are_found(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -86,6 +87,24 @@ def test_the_other_shells_scripts_name_all_and_parse_where_the_shell_is(shell, m
     if shutil.which(shell):
         (tmp_path / "script").write_text(text)
         subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands_options_and_values(found, tmp_path):
+    (tmp_path / "weft.fish").write_text(fish(found))
+    asked = {
+        "weft tr": ["train"],
+        "weft train --hid": ["--hidden"],
+        "weft train --model sag": ["sage"],
+        "weft bench kernels --wid": ["--widths"],
+        "weft train kar": ["karate"],
+    }
+    lines = "\n".join(f"echo (complete -C '{line}' | string split -f 1 \\t)" for line in asked)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source weft.fish\n{lines}"],
+        capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert dict(zip(asked, map(str.split, done.stdout.splitlines()), strict=True)) == asked
 
 
 def test_a_text_with_quotes_stays_one_word():

@@ -31,6 +31,7 @@ def same(a: Graph, b: Graph) -> bool:
         ("er --nodes 100 --directed true --seed 3", "er:nodes=100,directed=true,seed=3"),
         ("bter --nodes 300 --degree 5 --max-degree 20", "bter:nodes=300,degree=5,max_degree=20"),
         ("karate", "karate"),
+        ("er:nodes=50,degree=3 --seed 2", "er:nodes=50,degree=3,seed=2"),
     ],
 )
 def test_a_generated_store_holds_the_graph_of_the_spec(weft, words, spec):

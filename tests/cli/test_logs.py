@@ -40,7 +40,7 @@ def test_without_a_terminal_a_line_tells_loss_score_seconds_and_memory(weft: Wef
     (first, *_) = [line for line in answer.out.splitlines() if line.startswith("epoch ")]
     assert " loss " in first
     assert " val " in first
-    assert first.endswith("MiB")
+    assert first.endswith("MB")
     assert "\x1b" not in answer.out + answer.err
     assert answer.err == ""
 

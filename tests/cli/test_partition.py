@@ -52,7 +52,8 @@ def test_a_store_is_cut_and_written_row_by_row_and_never_loaded(weft: Weft, monk
     graph = load(GRAPH)
     write_store(graph, "g.weft")
     monkeypatch.setattr(Store, "graph", None)
-    words = ("partition", "g.weft", "--parts", "3", "--method", "stream", "--buffer", "500", "--json")
+    words = ("partition", "g.weft", "--parts", "3", "--method", "stream", "--buffer", "500",
+             "--vertex-work", "0", "--json")  # fmt: skip
     said = json.loads(weft(*words, "--out", "p.npy").out)
     parts = np.load("p.npy")
     found = measure(graph, parts, 3)

@@ -73,6 +73,14 @@ def test_more_ranks_than_cores_are_refused_before_anything_is_made(weft):
     assert "times 4096 ranks, this machine has" in told.err
 
 
+def test_what_is_timed_by_default_takes_no_more_ranks_than_two_for_each_of_two_cores():
+    for paper in PAPERS.values():
+        for item in paper.items:
+            ranks = item.scaled.get("ranks", [1])
+            if item.run is not None and not item.virtual:
+                assert max(ranks if isinstance(ranks, list) else [ranks]) <= 4, (paper.name, item.name)
+
+
 CHEAP = {
     ("cagnet", "sec4"): ["graph=karate", "ranks=4", "width=4", "layers=2"],
     ("demirci", "fig4c"): ["graph=none", "instead=sbm:nodes=90,classes=3", "ranks=1,3", "epochs=4"],

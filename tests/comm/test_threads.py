@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
 from weft.comm import Communicator, PeerLost, run_ranks
-from weft.errors import UserError
+from weft.errors import Note, UserError
 
 
 def test_ranks_that_all_wait_are_a_deadlock_and_named() -> None:
@@ -68,3 +70,16 @@ def test_a_sent_tensor_may_be_changed_after_wait() -> None:
         return came.item()
 
     assert run_ranks(work, 2, "threads") == [1.0, 0.0]
+
+
+def test_a_message_of_a_tensor_that_wants_a_gradient_says_that_it_ends_there() -> None:
+    def work(comm: Communicator) -> list[bool]:
+        x = torch.ones(2, requires_grad=True)
+        with pytest.warns(Note, match=r"all_reduce: x wants a gradient, and .* Hand in x\.detach\(\)"):
+            sums = comm.all_reduce(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            comm.all_reduce(x.detach())  # meant: nothing is said
+        return [sums.requires_grad, bool((sums == comm.size).all())]
+
+    assert run_ranks(work, 1, "threads") == [[False, True]]

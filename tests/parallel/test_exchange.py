@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.examples import load_lab
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.graph import er
 from weft.meter import Meter
@@ -190,6 +191,32 @@ def test_every_transfer_of_backward_is_under_way_while_a_product_runs(ranks, exc
         assert log.count("spmm") == pieces + 1
         if exchange == "dense":  # one at a time
             assert log == ["spmm"] + ["post reduce", "spmm", "wait reduce"] * pieces
+
+
+def test_the_ways_that_the_lab_times_give_one_sum_and_overlap_as_they_say(monkeypatch):
+    """lab/backward.py: every stage, the first alone, none."""
+    ways = load_lab("backward").ways()
+    graph = er(nodes=67, degree=9, directed=True)
+
+    def work(comm: Communicator) -> Tensor:
+        A = Operator.build(graph, comm, Grid(4), dtype=torch.float64)
+        h = numbers(A.rows.numel(), 4).requires_grad_()
+        (A @ h).square().sum().backward()
+        assert h.grad is not None
+        return h.grad
+
+    sums, traces = {}, {}
+    for way, sum_up in ways.items():
+        monkeypatch.setattr(Exchange, "sum_up", sum_up)
+        sums[way] = torch.cat(run_ranks(work, 4, "threads"))
+        traces[way] = order_of_backward(4, "dense", True, 1 << 22, monkeypatch)[0]
+    for way in ("first", "none"):
+        assert torch.allclose(sums[way], sums["every"], rtol=1e-12)
+    assert traces["every"] == ["spmm"] + ["post reduce", "spmm", "wait reduce"] * 3
+    assert traces["first"] == ["spmm", "post reduce", "spmm", "wait reduce"] + [
+        "spmm", "post reduce", "wait reduce",
+    ] * 2  # fmt: skip
+    assert traces["none"] == ["spmm"] + ["post reduce", "wait reduce", "spmm"] * 3
 
 
 def test_a_small_halo_is_posted_at_once_forward_and_back(monkeypatch):

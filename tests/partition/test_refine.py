@@ -8,7 +8,7 @@ import pytest
 from weft.graph import Graph, er, kronecker
 from weft.kernels import native
 from weft.partition import measure, partition_graph
-from weft.partition.best import Aim, Contender
+from weft.partition.best import Aim, Contender, best
 from weft.partition.methods import PartitionOptions
 from weft.partition.refine import Nets, Price, plain, refine, work_bound
 
@@ -143,11 +143,55 @@ def test_balance_comes_before_the_maximum_and_that_before_the_worst_column():
     cut = {name: partition_graph(graph, 4, name).numpy() for name in names}
     costs = {name: measure(graph, parts, 4) for name, parts in cut.items()}
     found = [Contender(name, cut[name], costs[name]) for name in names]
-    aim = Aim.of([costs["metis"]], costs["random"], 10**6)
+    aim = Aim.of([costs["metis"]], costs["random"], 10**6, 10**6)
+    assert not aim.levels()
     assert min(found, key=aim.rank).name == "metis"
     # The one that is too heavy is not taken, whatever else it reaches.
     heavy = np.where(np.arange(60) < 57, 0, np.arange(60) % 4)
     found.append(Contender("heavy", heavy, measure(graph, heavy, 4)))
-    aim = Aim.of([costs["metis"]], costs["random"], int(costs["random"].loads.max()))
+    bound = int(costs["random"].loads.max())
+    aim = Aim.of([costs["metis"]], costs["random"], bound, bound)
     assert found[-1].cost.volume_total < costs["metis"].volume_total
     assert min(found, key=aim.rank).name != "heavy"
+
+
+def crowd(rows: int, columns: int, parts: int) -> tuple[Graph, np.ndarray]:
+    """`rows` that read all of `columns` others, each heavier than a part may be; and a ring of vertices."""
+    n = rows + columns + 40 * parts
+    ring = np.arange(rows + columns, n)
+    source = np.concatenate([np.tile(np.arange(rows, rows + columns), rows), np.roll(ring, 1)])
+    target = np.concatenate([np.repeat(np.arange(rows), columns), ring])
+    dealt = rows + np.arange(columns) % (parts - rows)
+    owner = np.concatenate([np.arange(rows), dealt, (ring - ring[0]) // 40])
+    return Graph.from_arcs(source, target, n).with_self_loops(), owner.astype(np.int64)
+
+
+def test_where_epsilon_cannot_be_met_there_is_more_room_step_by_step_and_never_more_than_was():
+    graph, owner = crowd(rows=4, columns=300, parts=8)
+    weights = Nets.of(graph).weights
+    assert weights.max() > 1.03 * weights.sum() / 8  # ε = 0.03 cannot be met
+    first, paired = (measure(graph, x, 8) for x in (owner, np.where(owner < 4, owner // 2, owner)))
+    aim = Aim.of([first], paired, work_bound(weights, 8, 0.03), int(1.03 * weights.sum() / 8))
+    levels = aim.levels()
+    assert aim.most < levels[0] < levels[-1] == aim.cap == paired.loads.max()
+    drawn = measure(graph, partition_graph(graph, 8, "random"), 8)
+    made = measure(graph, best(graph, 8, lambda name: owner, 0.03, 0, lambda line: None), 8)
+    assert made.volume_max <= min(first.volume_max, drawn.volume_max)
+    assert made.volume_total <= first.volume_total
+    assert made.loads.max() <= 1.02 * max(first.loads.max(), drawn.loads.max())
+
+
+def test_columns_come_before_work_only_where_epsilon_cannot_be_met():
+    graph, owner = crowd(rows=4, columns=300, parts=8)
+    light, heavy = (
+        Contender(str(x), x, measure(graph, x, 8)) for x in (owner, np.where(owner < 4, 0, owner))
+    )
+    assert heavy.cost.loads.max() > light.cost.loads.max()
+    loads = [int(c.cost.loads.max()) for c in (light, heavy)]
+    drawn = measure(graph, partition_graph(graph, 8, "random"), 8)
+    for can_be_met, taken in ((True, light), (False, heavy)):
+        aim = Aim(
+            heavy.cost.volume_total, min(heavy.cost.volume_max, drawn.volume_max), heavy.cost.messages_total,
+            10**6, loads[0], 0 if can_be_met else loads[1],
+        )  # fmt: skip
+        assert min((light, heavy), key=aim.rank) is taken

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from weft.partition import PartitionOptions, batch_volume, partition_graph, uniform_batches
-from weft.partition.stochastic import nets_needed, stochastic_hypergraph
+from weft.partition import PartitionOptions, batch_volume, partition_graph, stochastic, uniform_batches
+from weft.partition.stochastic import OFTEN, nets_needed, stochastic_hypergraph
 
 from .cases import communities
 
@@ -20,7 +20,8 @@ def test_the_number_of_nets_is_the_least_that_hoeffding_allows(parts, theta, del
     assert failure(nets) <= delta < failure(nets - 1)
 
 
-def test_batches_are_drawn_until_the_bound_is_reached():
+def test_batches_are_drawn_until_the_bound_is_reached(monkeypatch):
+    monkeypatch.setattr(stochastic, "OFTEN", 0)
     graph = communities()
     wanted = nets_needed(8, 0.3, 0.5)
     sizes: list[int] = []
@@ -34,6 +35,35 @@ def test_batches_are_drawn_until_the_bound_is_reached():
     _, batches = stochastic_hypergraph(graph, counting, 8, 0.3, 0.5, seed=0)
     assert batches == len(sizes)
     assert sum(sizes) >= wanted > sum(sizes[:-1])
+
+
+@pytest.mark.parametrize("room", [1 << 26, 1000])
+def test_batches_are_drawn_until_a_vertex_was_in_twelve_unless_they_are_too_large(room, monkeypatch):
+    """θ = 3: the bound alone asks for one batch."""
+    monkeypatch.setattr(stochastic, "_PINS", room)
+    graph = communities()
+    drawn: list[np.ndarray] = []
+    plain = uniform_batches(graph, 40)
+
+    def listing(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        rows, columns = plain(seed)
+        drawn.append(rows)
+        return rows, columns
+
+    _, batches = stochastic_hypergraph(graph, listing, 8, 3.0, 0.5, seed=0)
+
+    def enough(some: list[np.ndarray]) -> bool:
+        times = np.bincount(np.concatenate([np.unique(rows) for rows in some]))
+        return times[times > 0].mean() >= OFTEN or sum(map(len, some)) >= room
+
+    assert batches == len(drawn) > 1
+    assert enough(drawn)
+    assert not enough(drawn[:-1])
+
+
+def test_few_batches_are_few_where_they_are_asked_for():
+    graph = communities()
+    assert stochastic_hypergraph(graph, uniform_batches(graph, 40), 8, 0.1, 0.5, 0, batches=2)[1] == 2
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])

@@ -16,6 +16,7 @@ import pytest
 
 from weft import __version__
 from weft.report import page, read_run
+from weft.report.html import tiles
 from weft.report.style import DARK, LIGHT
 
 from .folders import trained, written
@@ -218,7 +219,25 @@ def test_several_runs_are_compared_setting_by_setting(run, tmp_path):
     assert {"The runs", "Training loss", "Settings that differ"} <= set(seen.words["h4"])
     cells = seen.words["th"] + seen.words["td"]
     assert {"mine", "other", "model.hidden", "parallel.ranks"} <= set(cells)
+    # What is the same in all runs is said once, above the table.
+    assert any(re.match(r"What they gave; all of them: ended, .*, gcn$", c) for c in seen.words["caption"])
+    assert "graph" not in seen.words["th"]
     assert text.count('<details class="run"') == 2
+
+
+@pytest.mark.parametrize(("count", "columns"), [(5, 5), (6, 6), (7, 4), (8, 4)])
+def test_numbers_at_the_top_stand_in_even_rows(count, columns):
+    made = tiles((f"name {k}", "1", "") for k in range(count))
+    assert f'style="--n:{columns}"' in made
+    assert made.count("<dt>") == count
+
+
+def test_tables_break_no_word_and_say_what_each_kind_of_work_is(run):
+    text = page([read_run(run)])
+    assert "overflow-wrap: anywhere; min-width" not in text
+    seen = read(text)
+    assert "what it is" in seen.words["th"]
+    assert "weights' gradients are summed" in seen.words["td"]
 
 
 def test_colours_can_be_read_on_their_papers():

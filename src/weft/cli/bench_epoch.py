@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
                 [r["model"], r["contender"], f"{r['seconds']:.3f}", f"{r['fastest']:.3f}",
                  f"{r['slowest']:.3f}", f"{r['ratio']:.2f}x",
                  "" if r["to_first"] is None else f"{r['to_first']:.2f}x",
-                 f"{r['peak_rss_bytes'] / 2**20:.0f}", f"{r['above_idle_bytes'] / 2**20:.0f}"]
+                 f"{r['peak_rss_bytes'] / 1e6:.0f}", f"{r['above_idle_bytes'] / 1e6:.0f}"]
                 for r in result["rows"]
             ],
             left=2,

@@ -11,7 +11,7 @@ from .options import Parser, whole_number
 
 _GRAPHS = ";".join(
     f"kronecker:scale={scale},degree={degree},features=32,classes=8"
-    for scale, degree in ((14, 8), (14, 32), (16, 8))
+    for scale, degree in ((16, 8), (16, 32), (18, 8))
 )
 _WAYS = "1d,halo,1.5d,a-stationary,2d,3d,feature,batches,link"
 
@@ -19,16 +19,17 @@ _WAYS = "1d,halo,1.5d,a-stationary,2d,3d,feature,batches,link"
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         "bench memory", "[OPTIONS]",
-        "Peak memory of a rank above an idle one, for every strategy on 1 to 16 virtual ranks, and a fit:\n"
-        "bytes that ranks share (n/P, arcs/P) and bytes that every rank has (n, arcs).",
+        "Peak memory of the fullest rank above an idle one, for every strategy on 1 to 16 ranks, and a fit:\n"
+        "bytes that ranks share (n/P, arcs that one holds) and bytes that every rank has (n).",
         "  weft bench memory\n  weft bench memory --ways halo,batches --ranks 1,4,16 --partition block",
     )  # fmt: skip
-    parser.add_argument("--graphs", default=_GRAPHS, metavar="G;G", help="four Kronecker graphs, by default")
+    parser.add_argument("--graphs", default=_GRAPHS, metavar="G;G", help="three Kronecker graphs, by default")
     parser.add_argument("--ways", default=_WAYS, metavar="NAMES", help=f"strategies, batches, link ({_WAYS})")
     parser.add_argument("--ranks", default="1,2,4,8,16", metavar="N,N", help="(1,2,4,8,16)")
     parser.add_argument("--partition", default="random", metavar="NAME", help="(random)")
     parser.add_argument("--hidden", default="32", metavar="N", help="of a gcn of two layers (32)")
     parser.add_argument("--epochs", default="2", metavar="N", help="(2)")
+    parser.add_argument("--engine", default="mpi", metavar="NAME", help="mpi, torch or threads (mpi)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
     ranks = [whole_number(p, f"each of --ranks {parsed.ranks}") for p in parsed.ranks.split(",")]
@@ -37,8 +38,9 @@ def run(arguments: Sequence[str]) -> int:
 
     graphs, ways = parsed.graphs.split(";"), parsed.ways.split(",")
     result = bench_memory(
-        graphs, ways, ranks, parsed.partition, hidden, epochs, lambda line: print(line, file=sys.stderr)
-    )
+        graphs, ways, ranks, parsed.partition, hidden, epochs, lambda line: print(line, file=sys.stderr),
+        parsed.engine,
+    )  # fmt: skip
     if parsed.json:
         print(json.dumps(result))
         return 0
@@ -49,12 +51,17 @@ def run(arguments: Sequence[str]) -> int:
             [way, *(f"{r['bytes'] / 1e6:.2f}" for r in some if r["way"] == way)] for way in ways
         ]  # fmt: skip
         print(columns(["way", *(f"P = {p}" for p in ranks)], table), end="\n\n")
-    print("bytes by least squares; the last columns are what does not shrink")
+    print("bytes by least squares; the last term does not shrink")
     print(
         columns(
-            ["way", *TERMS, "error"],
+            ["way", *TERMS, "error", "median"],
             [
-                [f["way"], *(f"{f['bytes'][t]:,.1f}" for t in TERMS), f"{f['error']:.2f}"]
+                [
+                    f["way"],
+                    *(f"{f['bytes'][t]:,.1f}" for t in TERMS),
+                    f"{f['error']:.2f}",
+                    f"{f['median_error']:.2f}",
+                ]
                 for f in result["fits"]
             ],
         )

@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
             [
                 [f"{r['ranks']} x {r['threads']}", r["strategy"], r["partition"], f"{r['seconds']:.3f}",
                  f"{r['speedup']:.2f}x", f"{r['words']:,}",
-                 "" if r["above_idle_bytes"] is None else f"{r['above_idle_bytes'] / 2**20:.0f}",
+                 "" if r["above_idle_bytes"] is None else f"{r['above_idle_bytes'] / 1e6:.0f}",
                  "" if r["memory_ratio"] is None else f"{r['memory_ratio']:.2f}"]
                 for r in rows
             ],

@@ -28,8 +28,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--theta", default="0.1", metavar="X", help="the paper's (0.1)")
     parser.add_argument("--delta", default="0.5", metavar="X", help="the paper's (0.5)")
-    parser.add_argument("--batches", default="0,32", metavar="N,N",
-                        help="sampled batches, one or several; 0: as theta and delta ask (0,32)")  # fmt: skip
+    parser.add_argument("--batches", default="0", metavar="N,N",
+                        help="sampled batches, one or several; 0: what --partition takes (0)")  # fmt: skip
     parser.add_argument("--epsilon", default="0.01", metavar="X", help="the paper's (0.01)")
     parser.add_argument("--preset", default="default", metavar="TEXT", help="of Mt-KaHyPar (default)")
     parser.add_argument("--seed", default="0", metavar="N", help="(0)")
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     methods = [
         ("hypergraph", "hypergraph", options),
-        *((f"stochastic, {b or 'Hoeffding'}", "stochastic", replace(options, batches=b)) for b in batches),
+        *((f"stochastic, {b or 'by default'}", "stochastic", replace(options, batches=b)) for b in batches),
         ("metis", "metis", options),
         ("random", "random", options),
     ]

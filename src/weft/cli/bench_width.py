@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
             ["model", "contender", "arcs", "width", "s/epoch", "peak MB", "above idle MB"],
             [
                 [r["model"], r["contender"], f"{r['arcs']:,}", r["width"], f"{r['seconds']:.3f}",
-                 f"{r['peak_rss_bytes'] / 2**20:.0f}", f"{r['above_idle_bytes'] / 2**20:.0f}"]
+                 f"{r['peak_rss_bytes'] / 1e6:.0f}", f"{r['above_idle_bytes'] / 1e6:.0f}"]
                 for r in result["rows"]
             ],
             left=2,

@@ -30,6 +30,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--partition", default="random", metavar="NAME",
                         help="who owns which vertex, with --baselines (random)")  # fmt: skip
+    parser.add_argument("--epochs", default="0", metavar="N",
+                        help="with --baselines: so many on real ranks, in turns, timed (0)")  # fmt: skip
     parser.add_argument("--plot", default="", metavar="FILE", help="draw it: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
@@ -45,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         if parsed.plot:
             raise UserError("--plot draws the formulas, not --baselines. Leave one of the two out.")
         return _baselines(parsed, ranks, width, layers)
-    if "partition" in parser.given(arguments):
-        raise UserError("--partition is read with --baselines alone. Add that, or leave it out.")
+    for option in sorted({"partition", "epochs"} & parser.given(arguments)):
+        raise UserError(f"--{option} is read with --baselines alone. Add that, or leave it out.")
     if parsed.plot:
         check_drawable(parsed.plot)
     result = {"graph": parsed.graph, **bench_words(load(parsed.graph), ranks, width, layers)}
@@ -85,7 +87,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _baselines(parsed: Any, ranks: Sequence[int], width: int, layers: int) -> int:
-    from ..bench.baselines.words import baseline_words
+    from ..bench.baselines.words import baseline_seconds, baseline_words
     from ..bench.words import with_features
     from ..graph import load
     from ..partition import check_method
@@ -94,7 +96,13 @@ def _baselines(parsed: Any, ranks: Sequence[int], width: int, layers: int) -> in
     graph = load(parsed.graph)
     for p in ranks:
         check_method(parsed.partition, p, graph.num_nodes)
-    rows = baseline_words(with_features(graph, width), ranks, layers, parsed.partition)
+    epochs = whole_number(parsed.epochs, "--epochs", least=0)
+    featured = with_features(graph, width)
+    rows = (
+        [row for p in ranks for row in baseline_seconds(featured, p, layers, epochs, parsed.partition)]
+        if epochs
+        else baseline_words(featured, ranks, layers, parsed.partition)
+    )
     if parsed.json:
         print(json.dumps({"graph": parsed.graph, "width": width, "layers": layers, "rows": rows}))
         return 0
@@ -102,6 +110,21 @@ def _baselines(parsed: Any, ranks: Sequence[int], width: int, layers: int) -> in
         f"{parsed.graph}: {graph.num_nodes:,} vertices, {layers}-layer GCN, width {width}, "
         f"{parsed.partition} parts"
     )
+    if epochs:
+        print("one epoch: words into the rank that receives most, seconds of the slowest (median, in turns)")
+        print(
+            columns(
+                ["the paper's", "weft's", "ranks", "words", "weft", "ratio", "ms", "weft", "times faster"],
+                [
+                    [r["algorithm"], r["strategy"], r["ranks"], f"{r['epoch']:,}", f"{r['weft_epoch']:,}",
+                     f"{r['ratio']:.2f}", f"{1e3 * r['seconds']:.1f}", f"{1e3 * r['weft_seconds']:.1f}",
+                     f"{r['speedup']:.2f}"]
+                    for r in rows
+                ],
+                left=2,
+            )
+        )  # fmt: skip
+        return 0
     print("words received by the rank that receives most: one A·H, one epoch; ratio of epochs")
     print(
         columns(

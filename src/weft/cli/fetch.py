@@ -25,14 +25,18 @@ def run(arguments: Sequence[str]) -> int:
     from ..graph.fetching import check_room, fetch, room_needed
     from ..graph.known import KNOWN, known
     from ..tables import columns
+    from ..units import spell_bytes
+    from .console import is_watched
 
     if parsed.name is None:
         rows = [
-            [each.name, f"{each.vertices:,}", f"{each.arcs:,}", f"{each.size / 1e6:,.0f} MB", each.licence,
-             each.what if each.files else f"{each.what} (by hand: {each.page})"]
+            [each.name, each.licence, spell_bytes(each.size) if each.files else "by hand"]
             for each in KNOWN.values()
-        ]  # fmt: skip
-        print(columns(["name", "vertices", "arcs", "download", "licence", "what"], rows))
+        ]
+        print(columns(["name", "licence", "download"], rows, left=2))
+        print(
+            "\nweft fetch NAME gets one; weft data says what they are, weft data NAME where one comes from."
+        )
         return 0
     chosen = known(parsed.name)
     folder = parsed.data or os.environ.get("WEFT_DATA")
@@ -42,8 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     print(f"{chosen.name}: {chosen.what}; {chosen.vertices:,} vertices, {chosen.arcs:,} arcs")
     print(f"licence: {chosen.licence} ({chosen.page})")
     sums = sum(bool(file.sha256) for file in chosen.files)
-    print(f"download: {chosen.size / 1e6:,.1f} MB in {len(chosen.files)} files, {sums} with a checksum; "
-          f"on the disk {room_needed(chosen) / 1e6:,.1f} MB, into {place}", flush=True)  # fmt: skip
+    print(f"download: {spell_bytes(chosen.size)} in {len(chosen.files)} files, {sums} with a checksum; "
+          f"on the disk {spell_bytes(room_needed(chosen))}, into {place}", flush=True)  # fmt: skip
     if parsed.show:
         return 0
     from pathlib import Path
@@ -52,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     if not parsed.yes and chosen.files:
         _ask()
     made = fetch(chosen, folder, _progress())
-    if sys.stderr.isatty():
+    if is_watched(sys.stderr):
         print(file=sys.stderr)
     print(f"{chosen.name} is in {made}. Use: weft info {chosen.name} --data {folder}")
     return 0
@@ -67,10 +71,12 @@ def _ask() -> None:
 
 def _progress() -> Callable[[str, int, int], None]:
     """A line that is written anew while bytes come, where somebody looks."""
+    from ..units import spell_bytes
+    from .console import is_watched
 
     def tick(name: str, done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            share = f" of {total / 1e6:,.0f}" if total else ""
-            print(f"\r{name}: {done / 1e6:,.0f}{share} MB", end="", file=sys.stderr, flush=True)
+        if is_watched(sys.stderr):
+            share = f" of {spell_bytes(total)}" if total else ""
+            print(f"\r\x1b[K{name}: {spell_bytes(done)}{share}", end="", file=sys.stderr, flush=True)
 
     return tick

@@ -37,12 +37,14 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--memory", metavar="SIZE", help="with --stream: what to use at most, as 4GB")
     parsed, rest = parser.parse_known_args(arguments)
+    kind, _, given = parsed.kind.partition(":")  # er:nodes=50, as commands that read a graph take it
+    pairs = [*filter(None, given.split(",")), *_pairs(rest)]
     if parsed.stream:
-        return _stream(parsed.kind, parsed.out, parsed.memory, _pairs(rest))
+        return _stream(kind, parsed.out, parsed.memory, pairs)
     if parsed.memory:
         raise UserError("--memory is for --stream. Leave it out, or add --stream.")
     new_store(parsed.out)
-    graph = generate(parsed.kind, parse_arguments(parsed.kind, ",".join(_pairs(rest))))
+    graph = generate(kind, parse_arguments(kind, ",".join(pairs)))
     write_store(graph, parsed.out)
     print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs{carried(graph)}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -166,6 +166,22 @@ def config_from(parsed: argparse.Namespace, config: RunConfig | None = None) -> 
         if value is not None:
             update(config, path, value)
     return config
+
+
+FOLDER = ("out", "trace", "log", "log_every", "rank_logs", "checkpoint_every", "keep", "restarts")
+"""Settings of [train] that are about a run's folder and its log."""
+
+
+def refuse(parsed: argparse.Namespace, command: str, paths: Iterable[str], instead: str = "") -> None:
+    """Options that a command has from the config and does not read: silence would be a surprise.
+
+    `instead`: the command's own option for where to write.
+    """
+    for path in paths:
+        if getattr(parsed, path, None) is not None:
+            name, flag = path.rpartition(".")[2], fields()[path].flag
+            where = f" Where to write is {instead}." if instead and name == "out" else ""
+            raise UserError(f"weft {command} does not read {name}. Leave out {flag}.{where}")
 
 
 def add_arc_columns(parser: argparse.ArgumentParser) -> None:

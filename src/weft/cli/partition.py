@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
         help="stochastic: neighbours that a batch reads, by hop (all)",
     )
     parser.add_argument(
-        "--batches", default="0", metavar="N", help="stochastic: batches; 0: as theta and delta ask (0)"
+        "--batches", default="0", metavar="N", help="stochastic: batches; 0: until all were in 12 (0)"
     )
     parser.add_argument(
         "--passes", default="4", metavar="N", help="stream: over all arcs, to cluster and to refine (4)"
@@ -73,6 +73,10 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--buffer", default=str(1 << 20), metavar="N", help="stream: arcs looked at together (1048576)"
     )
+    parser.add_argument(
+        "--vertex-work", default="auto", metavar="N",
+        help="stream: arcs that a vertex weighs beside its own; auto: by the memory of a rank (auto)",
+    )  # fmt: skip
     parser.add_argument("--seed", default="0", metavar="N", help="(0)")
     parser.add_argument(
         "--out", default="", metavar="FILE",
@@ -94,6 +98,7 @@ def run(arguments: Sequence[str]) -> int:
     from ..parallel.assign import bare
     from ..partition import PartitionOptions, check_method
     from ..partition.methods import check_read
+    from ..partition.stream import vertex_work
 
     check_read(methods, [f.name for f in fields(PartitionOptions) if f.name in parser.given(arguments)])
     options = PartitionOptions(
@@ -105,8 +110,12 @@ def run(arguments: Sequence[str]) -> int:
         passes=whole_number(parsed.passes, "--passes"), buffer=whole_number(parsed.buffer, "--buffer"),
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
+    if parsed.vertex_work != "auto":
+        options.vertex_work = whole_number(parsed.vertex_work, "--vertex-work", least=0)
     count = shape[0] * shape[1] * shape[2]
     whole = _opened(parsed.graph, parsed.data, methods)
+    if parsed.vertex_work == "auto":
+        options.vertex_work = vertex_work(whole.num_features)
     graph = whole if isinstance(whole, Store) else bare(whole)
     for method in methods:
         check_method(method, count, graph.num_nodes, options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..tables import columns
 from ..train.config import RunConfig
-from .options import Parser, add_config, config_from, number
+from .options import FOLDER, Parser, add_config, config_from, number, refuse
 
 if TYPE_CHECKING:
     from ..planner import Forecast, Link, Machine, Plan, Shape
@@ -51,6 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--plot", metavar="FILE", help="draw seconds of all candidates: .png, .svg or .pdf")
     parsed = parser.parse(arguments)
+    refuse(parsed, "plan", [f"train.{name}" for name in FOLDER])
     config = config_from(parsed)
     if parsed.plot:
         from ..bench.pictures import check_drawable

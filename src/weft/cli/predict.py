@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..train.config import RunConfig, forget_unread
-from .options import Parser, add_config, config_from
+from ..train.config import RunConfig, fields, forget_unread
+from .options import Parser, add_config, config_from, refuse
 from .ranks import on_ranks
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parsed = parser.parse(arguments)
+    if parsed.store is None:
+        read = ("task", "seed", "dtype", "threads", "device")
+        refuse(parsed, "predict", [p for p in fields() if _trains(p, read)], "--into DIR")
     from ..train.predict import read_run
 
     saved = read_run(Path(parsed.run))
@@ -86,6 +89,16 @@ def run(arguments: Sequence[str]) -> int:
     )
     command = ["predict", str(saved.path)]
     return on_ranks(command, config, work, flags, parsed.store, trains=False)
+
+
+def _trains(path: str, read: Sequence[str]) -> bool:
+    """Whether only training reads a setting.
+
+    >>> [_trains(path, ["seed"]) for path in ("train.lr", "train.seed", "batch.feed", "model.name")]
+    [True, False, True, False]
+    """
+    section, _, name = path.partition(".")
+    return name not in {"train": read, "batch": ("memory_budget",)}.get(section, (name,))
 
 
 def _memory(text: str, flag: str, config: RunConfig, given: set[str]) -> int:

@@ -17,6 +17,7 @@ from ..signals import listening, told
 from ..train.config import RunConfig, load_toml
 from ..train.every import Every
 from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
+from ..units import spell_bytes, spell_seconds
 from . import logs
 from .console import console, is_watched
 from .logs import OnEpoch, check_logs
@@ -311,12 +312,12 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
     if result.interrupted:
         stop = f", stopped by {told(result.stopped_by or 2)}"
     peak, buffers, activations = (
-        max(summary[key]) / 2**20 for key in ("peak_rss_bytes", "buffer_bytes", "activation_bytes")
+        spell_bytes(max(summary[key])) for key in ("peak_rss_bytes", "buffer_bytes", "activation_bytes")
     )
-    yield f"epochs    {len(result.loss)}{stop}, {result.epoch_seconds * 1e3:.1f} ms each"
+    yield f"epochs    {len(result.loss)}{stop}, {spell_seconds(result.epoch_seconds)} each"
     yield (
-        f"memory    {'of the largest rank: ' if trainer.comm.size > 1 else ''}peak {peak:,.0f} MB, "
-        f"of which buffers {buffers:,.0f} MB; activations {activations:,.1f} MB"
+        f"memory    {'of the largest rank: ' if trainer.comm.size > 1 else ''}peak {peak}, "
+        f"of which buffers {buffers}; activations {activations}"
     )
     if trainer.A.grid.row > 1:
         own, before = summary["arcs_per_row_slab"], summary["arcs_per_row_slab_in_vertex_order"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..train.config import RunConfig
-from .options import Parser, add_config, config_from
+from .options import FOLDER, Parser, add_config, config_from, refuse
 from .ranks import on_ranks
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parsed = parser.parse(arguments)
+    refuse(parsed, "verify", [f"train.{name}" for name in FOLDER])
     base = RunConfig()
     base.train.epochs = 20
     config = config_from(parsed, base)

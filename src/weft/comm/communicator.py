@@ -585,7 +585,8 @@ class Communicator(ABC):
         if x.requires_grad:
             if torch.is_grad_enabled():
                 lost = (
-                    f"{name}: x wants a gradient, and what a message brings has none. Say x.detach() if so."
+                    f"{name}: x wants a gradient, and what a message brings has none. Hand in x.detach() if "
+                    "that is meant; A @ h of an Operator sends gradients back."
                 )
                 warnings.warn(Note(lost), stacklevel=4)
             x = x.detach()

@@ -157,7 +157,11 @@ def _transfer(file: File, part: Path, have: int, tick: Tick) -> None:
         raise UserError(f"{file.url} answers {error.code} {error.reason}. Look at the set's page.") from None
     except (http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
-        kept = f" {have:,} bytes are kept: fetch again goes on from there." if have else ""
+        kept = (
+            f" {have:,} bytes are kept: fetch again goes on from there."
+            if have
+            else f" Or fetch it elsewhere and put it into {part.parent}."
+        )
         raise UserError(f"cannot reach {file.url} ({reason}). Check the network.{kept}") from None
     except OSError as error:
         raise UserError(

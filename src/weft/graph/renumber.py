@@ -113,7 +113,12 @@ def renumber_store(store: Store, order: Tensor, path: str | Path, parts: Sequenc
 
 
 def _check(order: Tensor, n: int) -> None:
-    if order.shape != (n,) or not torch.equal(order.sort().values, torch.arange(n, device=order.device)):
+    known = order.shape == (n,) and (n == 0 or (int(order.min()) >= 0 and int(order.max()) < n))
+    if known:
+        seen = torch.zeros(n, dtype=torch.bool, device=order.device)
+        seen[order] = True
+        known = bool(seen.all())
+    if not known:
         raise UserError(f"an order of {n} vertices names each of them once. Give such a one.")
 
 

@@ -113,7 +113,7 @@ class Signs:
         end = int(torch.searchsorted(a.indptr, past, right=True)) - 1
         end = min(max(end, begin + 1), rows)
         arcs = int(a.indptr[end] - a.indptr[begin]) if rows else 0
-        return cls(torch.empty(arcs, stride, dtype=torch.uint8), begin, end)
+        return cls(empty(arcs, stride, like=ch.column, dtype=torch.uint8), begin, end)
 
     @classmethod
     def passes(

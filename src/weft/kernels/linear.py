@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..memory import empty
 from ..meter import left_out, metered
-from ..paged import cut, pieces
+from ..paged import copies, cut, pieces
 from .function import Function
 
 
@@ -62,11 +62,11 @@ def _product(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         left_out("product", h, weight)
         return out
     h, weight = h.detach(), weight.detach()
-    for piece in pieces(h, writes=[out], always=True):
+    for piece, (rows,) in copies(h, writes=[out]):
         if bias is None:
-            torch.mm(cut(h, piece), weight, out=cut(out, piece))
+            torch.mm(rows, weight, out=cut(out, piece))
         else:
-            torch.addmm(bias.detach(), cut(h, piece), weight, out=cut(out, piece))
+            torch.addmm(bias.detach(), rows, weight, out=cut(out, piece))
     return out
 
 
@@ -82,8 +82,8 @@ def _outer(h: Tensor, dy: Tensor) -> Tensor:
     thin = 4 * dy.shape[1] < h.shape[1]
     left, right = (dy, h) if thin else (h, dy)
     total: Tensor | None = None
-    for piece in pieces(left, right, always=True):
-        part = cut(left, piece).t() @ cut(right, piece)
+    for _, (a, b) in copies(left, right):
+        part = a.t() @ b
         total = part if total is None else total.add_(part)
     assert total is not None
     return total.t() if thin else total

@@ -19,6 +19,7 @@ from ..graph.rows import index_dtype
 from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
 from ..partition.methods import pick
 from ..partition.stochastic import Sampler
+from ..partition.stream import vertex_work
 from .blocks import Blocks
 from .grid import Grid
 from .numbering import InOrder, Listed
@@ -128,6 +129,7 @@ def _make(
         asked.sampler = batches()
     by_rows = options.partition == "stream"
     by_rows |= options.partition == "auto" and pick(source, grid.size) == "stream"
+    asked.vertex_work = vertex_work(source.num_features)
     if by_rows and options.order == "none":  # no arcs are loaded
         return Blocks.of_parts(partition_for_grid(source, grid.shape, "stream", asked), grid)
     graph = bare(source)

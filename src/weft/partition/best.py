@@ -1,4 +1,4 @@
-"""A portfolio: METIS and Mt-KaHyPar, both refined for the slowest rank and for few messages; one is kept."""
+"""A portfolio: METIS and Mt-KaHyPar, refined for the slowest rank and for few messages; one is kept."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from .refine import Nets, Price, work_bound
 
 Cut = Callable[[str], np.ndarray]
 """The name of a method → its parts, [n]."""
+CUTS = {"metis": "pymetis", "hypergraph": "mtkahypar"}
+"""The methods that it begins with → the package of each."""
 _ROUNDS, _MORE = 3, 3
 """Refinements of each cut; and more of the one that is best by then."""
+_LEVELS, _PRICES = 4, ((30.0, 20.0), (8.0, 2.0))
+"""Steps of more room, where ε cannot be met and a column is not reached; (excess, message) tried at each."""
 
 
 def best(
@@ -29,26 +33,34 @@ def best(
     libraries; the most also to that of a random assignment. Round by round a refinement's prices follow from
     what the last one reached: the worst column's goes up.
 
+    Work is bounded by ε. Where that cannot be (a row is heavier than a part, or both libraries failed), the
+    bound is what the lighter library reached; and where a column is not reached within it, there is more room
+    step by step, up to the heaviest part of the libraries and of a random assignment.
+
     >>> from weft.graph import karate
     >>> best(karate(), 2, lambda name: np.arange(34) % 2, 0.5, 0, lambda line: None).shape
     (34,)
     """
-    known = {"metis": "pymetis", "hypergraph": "mtkahypar"}
-    names = [name for name, package in known.items() if importlib.util.find_spec(package) is not None]
+    names = [name for name, package in CUTS.items() if importlib.util.find_spec(package) is not None]
     if not names:
         raise UserError("the method 'best' needs pymetis or mtkahypar. Use: pip install 'weft[partition]'.")
     made = {name: cut(name) for name in names}
     costs = {name: measure(graph, parts_of, parts) for name, parts_of in made.items()}
     drawn = measure(graph, simple.shuffled(graph.num_nodes, parts, seed), parts)
     nets = Nets.of(graph)
-    lightest = min(int(cost.loads.max()) for cost in costs.values())
-    aim = Aim.of(list(costs.values()), drawn, max(work_bound(nets.weights, parts, epsilon), lightest))
+    asked = int((1 + epsilon) * -(-int(nets.weights.sum()) // parts))
+    aim = Aim.of(list(costs.values()), drawn, work_bound(nets.weights, parts, epsilon), asked)
     found = [Contender(name, made[name], costs[name]) for name in names]
     lanes = [Lane(nets, aim, contender, seed) for contender in found]
     for lane in lanes:
         found += [lane.again() for _ in range(_ROUNDS)]
     first = min(lanes, key=lambda lane: min(map(aim.rank, lane.found)))
     found += [first.again() for _ in range(_MORE)]
+    for most in (aim.most, *aim.levels()):
+        if any(map(aim.reached, found)):
+            break
+        for lane in lanes:
+            found += [lane.within(most, *prices) for prices in _PRICES]
     for one in found:
         tell(
             f"{one.name}: volume {one.cost.volume_total:,}, at most {one.cost.volume_max:,} a part, "
@@ -78,15 +90,27 @@ class Aim:
     receive: int
     most: int
     """Work of a part."""
+    cap: int = 0
+    """Work of a part where ε cannot be met: what `most` may be raised to; 0 where it can."""
 
     @classmethod
-    def of(cls, libraries: list[Metrics], drawn: Metrics, most: int) -> Aim:
+    def of(cls, libraries: list[Metrics], drawn: Metrics, bound: int, asked: int) -> Aim:
+        """`bound` is ε's, or the heaviest row; `asked` is ε's alone."""
         every = [*libraries, drawn]
+        heaviest = [int(m.loads.max()) for m in libraries]
+        most = max(bound, min(heaviest))
+        cap = max(most, *heaviest, int(drawn.loads.max())) if most > asked + 1 else 0
         return cls(
             max(1, min(m.volume_total for m in libraries)), max(1, min(m.volume_max for m in every)),
             max(1, min(m.messages_total for m in libraries)), min(int(m.between.sum(0).max()) for m in every),
-            most,
+            most, cap,
         )  # fmt: skip
+
+    def levels(self) -> list[int]:
+        """Bounds of work above `most`, each the same share above the last."""
+        if self.cap <= self.most:
+            return []
+        return [int(self.most * (self.cap / self.most) ** (k / _LEVELS)) for k in range(1, _LEVELS + 1)]
 
     def ratios(self, cost: Metrics) -> dict[str, float]:
         """Column by column: what was reached relative to the aim."""
@@ -95,11 +119,21 @@ class Aim:
             "messages": cost.messages_total / self.messages,
         }  # fmt: skip
 
+    def reached(self, contender: Contender) -> bool:
+        """No column is above the aim, and the work is within what is allowed."""
+        return self.rank(contender)[:3] <= (1.0, 1.0, 1.0)
+
     def rank(self, contender: Contender) -> tuple[float, ...]:
-        """Less is better: balance within a hundredth, a maximum within the aim, the worst column, all."""
+        """Less is better: work that is allowed, to a hundredth; a maximum within the aim; the worst column,
+        to a hundredth where more room was given for it; then the least work, and all columns."""
         ratios = self.ratios(contender.cost)
-        heavy = max(1.01, float(contender.cost.loads.max()) / self.most)
-        return heavy, max(1.0, ratios["send"]), max(1.0, *ratios.values()), sum(ratios.values())
+        load = float(contender.cost.loads.max())
+        worst = max(1.0, *ratios.values())
+        return (
+            max(1.0, load / max(self.most, self.cap) - 0.01), max(1.0, ratios["send"]),
+            round(worst + 0.0049, 2) if self.cap else worst, max(1.01, load / self.most),
+            sum(ratios.values()),
+        )  # fmt: skip
 
 
 class Lane:
@@ -110,15 +144,23 @@ class Lane:
         self.name, self.found = start.name, [start]
         self.price = Price(aim.most, aim.send, aim.receive)
 
+    def _refined(self, start: Contender, price: Price, passes: int = 2) -> Contender:
+        count, number = len(start.cost.sizes), len(self.found)
+        parts, _ = self.nets.refine(start.parts, count, price, self.seed + number, passes)
+        made = Contender(f"{self.name}, refined {number}", parts, measure(self.nets.graph, parts, count))
+        self.found.append(made)
+        return made
+
+    def within(self, most: int, excess: float, message: float) -> Contender:
+        """The library's own cut, refined anew with this much room: what was moved for less room stands in
+        the way."""
+        price = Price(most, int(0.99 * self.aim.send), self.aim.receive, excess, message)
+        return self._refined(self._refined(self.found[0], price, 3), price, 3)
+
     def again(self) -> Contender:
         """Refine once more; prices of the next round follow from what is reached."""
-        last, price, aim = self.found[-1], self.price, self.aim
-        count = len(last.cost.sizes)
-        parts, _ = self.nets.refine(last.parts, count, price, self.seed + len(self.found))
-        made = Contender(
-            f"{self.name}, refined {len(self.found)}", parts, measure(self.nets.graph, parts, count)
-        )
-        self.found.append(made)
+        price, aim = self.price, self.aim
+        made = self._refined(self.found[-1], price)
         ratios = aim.ratios(made.cost)
         worst = max(ratios, key=lambda column: ratios[column])
         send, excess, message = price.send, price.excess, price.message

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import UserError, unknown
 from ..graph import Graph
 from ..graph.guard import check_fits
+from ..units import spell_bytes
 from .arcs import distinct, row_weights, rows_and_columns
 
 PRESETS = (
@@ -106,7 +107,7 @@ class Hypergraph:
         if say:
             say(
                 f"hypergraph: {n:,} vertices, {self.num_nets:,} nets, {len(self.pins):,} pins, "
-                f"about {self.bytes_needed / 1e9:.1f} GB; {parts} parts, preset {chosen}"
+                f"about {spell_bytes(self.bytes_needed)}; {parts} parts, preset {chosen}"
             )
         if not self.num_nets:  # nothing to keep together
             return np.arange(n) % parts

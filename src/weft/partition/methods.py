@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ METHODS = {
     ),
     "stream": Method(
         "few arcs between the parts, in passes over the rows: for graphs that no memory holds",
-        frozenset({"seed", "epsilon", "passes", "buffer"}),
+        frozenset({"seed", "epsilon", "passes", "buffer", "vertex_work"}),
     ),
     "auto": Method("hypergraph, metis or stream, by the size of the graph and the number of parts", _LIBRARY),
 }
@@ -89,13 +89,17 @@ class PartitionOptions:
     fanouts: Sequence[int] = (ALL,)
     """Stochastic: neighbours that a batch reads of every vertex, hop by hop; -1: all."""
     batches: int = 0
-    """Stochastic: sampled batches; 0: as many as θ and δ ask for."""
+    """Stochastic: sampled batches; 0: as many as θ and δ ask for, and until a vertex was in 12 of them."""
     sampler: Sampler | None = None
     """Stochastic: another sampler, seed → (rows, columns)."""
     passes: int = 4
     """Stream: passes over all arcs, to cluster and again to refine."""
     buffer: int = 1 << 20
     """Stream: arcs that are looked at together."""
+    vertex_work: int = 0
+    """Stream: arcs that a vertex counts for beside its own; 0: parts have equal arcs."""
+    cuts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Best: parts that metis and hypergraph have made already, [n] each."""
     say: Callable[[str], None] | None = None
     """Told what is being done, a line at a time."""
 
@@ -153,6 +157,8 @@ def check_method(method: str, parts: int, n: int, options: PartitionOptions | No
     for name in ("passes", "buffer"):
         if getattr(options, name) < 1:
             raise UserError(f"{name} must be at least 1, not {getattr(options, name)}. Use --{name} 4.")
+    if options.vertex_work < 0:
+        raise UserError(f"vertex-work must be at least 0, not {options.vertex_work}. Use --vertex-work auto.")
     if options.seed < 0:
         raise UserError(f"seed must be at least 0, not {options.seed}.")
     choose_preset(options.preset, parts)
@@ -199,8 +205,9 @@ def partition_graph(
         return torch.from_numpy(simple.hashed(n, parts, options.seed))
     if method == "stream":
         by_passes = stream(
-            graph, parts, options.epsilon, options.seed, options.passes, options.buffer, options.say
-        )
+            graph, parts, options.epsilon, options.seed, options.passes, options.buffer, options.say,
+            options.vertex_work,
+        )  # fmt: skip
         _tell_balance("stream", *by_passes.balance, options)
         return torch.from_numpy(by_passes.part.astype(np.int64))
     assert isinstance(graph, Graph)
@@ -214,6 +221,8 @@ def partition_graph(
 
 def _best(graph: Graph, parts: int, options: PartitionOptions, both: bool) -> np.ndarray:
     def cut(method: str) -> np.ndarray:
+        if method in options.cuts:
+            return options.cuts[method].numpy()
         return _cut(graph, parts, method, options, both)[0]
 
     made = best(graph, parts, cut, options.epsilon, options.seed, options.tell)

@@ -47,19 +47,27 @@ def cut_weighted(
     """The same of a graph given by its undirected edges, each once, which count `times`. [n]"""
     import pymetis
 
-    n = len(weights)
-    row, column, many = (np.concatenate(x) for x in ((low, high), (high, low), (times, times)))
-    order = np.argsort(row, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
+    indptr, column, many = _both_ways(low, high, np.minimum(times, 2**20), len(weights))
     # Some builds of METIS add up in 32 bits.
     unit = -(-int(weights.sum()) // 2**30) or 1
     options = pymetis.Options(seed=seed % 2**31, ufactor=max(1, round(1000 * epsilon)))
     with _stdout_to_stderr():
         made = pymetis.part_graph(
-            parts, pymetis.CSRAdjacency(indptr, column[order]), vweights=-(-weights // unit),
-            eweights=np.minimum(many[order], 2**20), options=options, warn_on_copies=False,
+            parts, pymetis.CSRAdjacency(indptr, column), vweights=-(-weights // unit), eweights=many,
+            options=options, warn_on_copies=False,
         )  # fmt: skip
     return np.asarray(made.vertex_part, dtype=np.int64)
+
+
+def _both_ways(
+    low: np.ndarray, high: np.ndarray, times: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(indptr, columns, times) of each edge in both directions, as METIS takes them: int64."""
+    order = np.argsort(np.concatenate((low, high)), kind="stable")
+    counts = np.bincount(low, minlength=n) + np.bincount(high, minlength=n)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    column = np.concatenate((high, low))[order].astype(np.int64)
+    return indptr, column, np.concatenate((times, times))[order].astype(np.int64)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,9 @@
 Its connectivity estimates that of a random batch's net, which lies in 1..P. By Hoeffding, with |N| nets
 
     Pr[ |λ' − λ| ≥ θ ] ≤ 2 exp(−2 |N| θ² / (P − 1)²) ≤ δ      for   |N| ≥ (P − 1)² / (2 θ²) · ln(2/δ)
+
+That is so of one given partition. The cut is chosen after looking at the samples, and a vertex in none of
+them is placed anywhere: so batches are drawn until a vertex was in `OFTEN` of them as well.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from ..kernels.sampling import ALL
 from .arcs import row_weights
 from .hypergraph import Hypergraph
 
+OFTEN = 12
+"""Batches that a vertex is a row of, in the mean over all that were: fewer place it by chance."""
+_PINS = 1 << 26
+"""More are not drawn for `OFTEN`'s sake: 16 bytes and more each while they are cut."""
 Sampler = Callable[[int], tuple[np.ndarray, np.ndarray]]
 """seed → (rows, columns): the arcs column → row of one sampled subgraph, by the graph's vertices."""
 
@@ -40,18 +47,29 @@ def nets_needed(parts: int, theta: float, delta: float) -> int:
 def stochastic_hypergraph(
     graph: Graph, sampler: Sampler, parts: int, theta: float, delta: float, seed: int, batches: int = 0
 ) -> tuple[Hypergraph, int]:
-    """The merged hypergraph of b batches, and b: as many as bring the nets of the bound, or `batches`."""
+    """The merged hypergraph of b batches, and b: `batches`, or as many as bring the nets of the bound and
+    every vertex that they compute `OFTEN` times, in the mean."""
     wanted = nets_needed(parts, theta, delta)
     n, weights = graph.num_nodes, row_weights(graph)
     rows: list[np.ndarray] = []
     nets: list[np.ndarray] = []
-    found = 0
-    while len(rows) < batches if batches else found < wanted:
+    found = computed = pins = 0
+    seen = np.zeros(n, dtype=bool)
+
+    def enough() -> bool:
+        if batches:
+            return len(rows) >= batches
+        return found >= wanted and (computed >= OFTEN * int(seen.sum()) or pins >= _PINS)
+
+    while not enough():
         row, column = sampler(_batch_seed(seed, len(rows)))
         count = len(np.unique(column))
         if not count and found == 0 and len(rows) >= 100:
             raise UserError("100 sampled batches have not one arc. Use larger batches, or another sampler.")
-        found += count
+        found, pins = found + count, pins + len(row)
+        mine = np.unique(row)
+        computed += len(mine)
+        seen[mine] = True
         # A column of each batch is a net of its own.
         nets.append(column.astype(np.int64) + len(rows) * n)
         rows.append(row)

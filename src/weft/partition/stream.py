@@ -1,5 +1,6 @@
 """Partitioning in passes over the rows, for graphs whose arcs no partitioner can hold.
 
+    weigh      one pass               the work of each vertex
     cluster    passes over the arcs   a vertex joins the cluster that most of its in-neighbours are in, while
                                       that is light enough; who reads nothing joins one that reads it
     contract   one pass               arcs between clusters, added up: a graph that METIS holds
@@ -7,9 +8,8 @@
     refine     passes                 a vertex moves to the part that most of its in-neighbours are in, where
                                       that has room
 
-Held are 17 bytes a vertex, the contracted graph, and the rows of some `buffer` arcs, which are looked at
-together: all of them choose by what was chosen before. A pass takes them in two halves, chosen at random,
-because two neighbours that choose at once may change places for ever.
+Rows are taken one after the other, in their order, and each sees what those before it chose. Held are 17
+bytes a vertex, the contracted graph, and the rows of some `buffer` arcs.
 
 Size-constrained label propagation as coarsening is that of Meyerhenke, Sanders and Schulz, *Partitioning
 Complex Networks via Size-constrained Clustering* (SEA 2014).
@@ -25,28 +25,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..graph.guard import check_fits
+from . import passes as loops
 from .metis import cut_weighted
-from .simple import mixed
-from .walk import Chunk, Source, Walk
+from .walk import Source, Walk
 
 _COARSE_ARCS = 1 << 22
 """Different arcs of the contracted graph that are kept, the heaviest."""
+_COUNTED = 3 << 22
+"""Different ones that are counted at a time: then the lightest go."""
 _CLUSTERS = 64
 """Clusters a part, at least: METIS then has something to choose from."""
 _LEAST = 8192
 """Clusters in all, at least."""
-_WORK = 120
-"""Bytes that an arc of the buffer takes while it is looked at."""
+_ARC = 16
+"""Bytes that an arc takes in a rank: A and its transpose, index and value."""
+_WIDTHS = 5
+"""Rows of the hidden width that a rank holds of a vertex, of a model with two layers."""
+_HIDDEN = 64
+_PER_COARSE, _SECONDS_PER_COARSE = 130, 2.5e-6
+"""Bytes and seconds that METIS and what is made for it take, an arc of the contracted graph."""
+
+_TRIALS = 7
+"""Stretches of rows, less one, that are tried for an estimate."""
+_JOIN, _MOVE, _CONTRACT = 0.45, 0.22, 1.0
+"""A pass of each kind over one in which every vertex is a cluster of its own."""
 
 
 def stream(
     source: Source, parts: int, epsilon: float = 0.03, seed: int = 0, passes: int = 4, buffer: int = 1 << 20,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] | None = None, vertex_work: int = 0,
 ) -> Made:  # fmt: skip
     """Parts of about equal work with few arcs between them, in bounded memory.
 
         source  a graph, or a store, which is read row by row
-        work    of a vertex: the nonzeros of its row of A + I; of a part ≤ (1 + ε) mean, where rows allow it
+        work    of a vertex: the nonzeros of its row of A + I, and `vertex_work`; of a part ≤ (1 + ε) mean,
+                where rows allow it
         passes  over all arcs, of each of the two kinds;      buffer  arcs that are looked at together
 
     >>> from weft.graph import karate
@@ -55,22 +68,27 @@ def stream(
     """
     tell = say or (lambda line: None)
     walk = Walk.over(source, buffer)
-    needed = 17 * walk.n + 64 * min(walk.arcs, 2 * _COARSE_ARCS) + _WORK * min(walk.arcs, buffer)
+    needed = foretold_bytes(walk.n, walk.arcs, buffer)
     check_fits(needed, "partitioning by passes over the rows")
+    made = _Passes(walk, parts, vertex_work, passes)
     tell(
-        f"stream: {walk.n:,} vertices, {walk.arcs:,} arcs; {parts} parts, {2 * passes + 1} passes; some "
-        f"{needed / 1e6:,.0f} MB, {_seconds(walk, 2 * passes + 1):,.0f} s"
+        f"stream: {walk.n:,} vertices, {walk.arcs:,} arcs; {parts} parts, {2 * passes + 2} passes; some "
+        f"{needed / 1e6:,.0f} MB, {made.seconds():,.0f} s"
     )
-    label = _clusters(walk, parts, passes, seed)
-    count, weight, (low, high, times) = _contract(walk, label)
+    label = made.clusters()
+    count, weight, (low, high, times) = made.contract(label)
     tell(f"stream: {count:,} clusters, {len(low):,} arcs between them")
     if parts > 1 and count > parts and importlib.util.find_spec("pymetis") is not None:
-        made = cut_weighted(low, high, times, weight, parts, epsilon, seed)
+        cut = cut_weighted(low, high, times, weight, parts, epsilon, seed)
     else:
-        made = np.minimum(np.cumsum(weight) * parts // max(1, int(weight.sum())), parts - 1)
-    part = made.astype(np.int32)[label]
+        cut = np.minimum(np.cumsum(weight) * parts // max(1, int(weight.sum())), parts - 1)
+    del low, high, times
+    cut = cut.astype(np.int32)
+    load = np.bincount(cut, weights=weight, minlength=parts).astype(np.int64)
+    part = cut[label]
     del label
-    return Made(part, _refine(walk, part, parts, epsilon, passes, seed))
+    made.refine(part, load, epsilon)
+    return Made(part, (load, made.heaviest))
 
 
 @dataclass(frozen=True)
@@ -81,176 +99,115 @@ class Made:
     balance: tuple[np.ndarray, int]
 
 
-def _seconds(walk: Walk, passes: int) -> float:
-    """About how long so many passes take, judged by the first rows."""
-    started = time.perf_counter()
-    first = next(iter(walk), None)
-    if first is None or not len(first.row):
-        return 0.0
-    _tally(first.row, first.column)
-    return 1.5 * passes * (time.perf_counter() - started) * walk.arcs / len(first.row)
+def foretold_bytes(n: int, arcs: int, buffer: int = 1 << 20) -> int:
+    """What it holds at most beside the process itself.
+
+    Clustering has 4 or 8 bytes a vertex for labels, 8 for sizes, and 5 more while clusters are numbered; the
+    table of pairs, and then METIS, come on top of the labels alone.
+
+    >>> foretold_bytes(10**9, 10**11) / 1e9 < 18
+    True
+    """
+    label = 4 if n < 2**31 else 8
+    rows = 24 * min(arcs, buffer)
+    coarse = min(arcs, _COARSE_ARCS)
+    table = 12 * _slots(min(arcs, _COUNTED)) + 16 * coarse
+    return rows + max((2 * label + 9) * n, label * n + max(table, _PER_COARSE * coarse))
 
 
-def _tally(row: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(row, label, how many) of the different pairs, by row."""
-    bits = int(label.max()).bit_length() if len(label) else 0
-    key = (row << bits) | label
-    key.sort()
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else np.arange(0)
-    times = np.diff(first, append=len(key))
-    key = key[first]
-    return key >> bits, key & ((1 << bits) - 1), times
+def _slots(pairs: int) -> int:
+    return 1 << max(4, (4 * pairs // 3).bit_length())
 
 
-def _best(row: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """The place of each row's best score, of equals the first; rows ascend."""
-    if not len(row):
-        return np.arange(0)
-    first = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
-    most = np.repeat(np.maximum.reduceat(score, first), np.diff(first, append=len(row)))
-    top = np.flatnonzero(score == most)
-    return top[np.concatenate([[True], row[top][1:] != row[top][:-1]])]
+def vertex_work(features: int, hidden: int = _HIDDEN) -> int:
+    """Arcs that take as much of a rank's memory as a vertex does: its features, twice, and activations.
+
+    Of a graph without features nothing is known of that: 0.
+
+    >>> vertex_work(8, 16), vertex_work(0)
+    (24, 0)
+    """
+    return features and round(4 * (2 * features + _WIDTHS * hidden) / _ARC)
 
 
-def _fitting(target: np.ndarray, weight: np.ndarray, gain: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Which moves go through: of those to one target the best, as far as its room goes."""
-    order = np.lexsort((-gain, target))
-    sorted_ = target[order]
-    total = np.cumsum(weight[order])
-    first = np.flatnonzero(np.concatenate([[True], sorted_[1:] != sorted_[:-1]])) if len(order) else order
-    before = np.repeat(total[first] - weight[order][first], np.diff(first, append=len(order)))
-    return order[total - before <= room[sorted_]]
+class _Passes:
+    def __init__(self, walk: Walk, parts: int, extra: int, passes: int):
+        self.walk, self.parts, self.extra, self.passes = walk, parts, extra, passes
+        self.heaviest = 0
 
+    def seconds(self) -> float:
+        """About how long all passes take: rows of some places are read twice and joined once, on trial."""
+        walk, n = self.walk, self.walk.n
+        if not walk.arcs:
+            return 0.0
+        label, size, reads = self._alone()
+        size += 1
+        cold = warm = work = 0.0
+        arcs = 0
+        for number in sorted({(len(walk) - 1) * k // _TRIALS for k in range(_TRIALS + 1)}):
+            begun = time.perf_counter()
+            walk.piece(number)
+            read = time.perf_counter()
+            rows = walk.piece(number)
+            again = time.perf_counter()
+            loops.join(rows, self.extra, label, size, reads, max(2, n))
+            cold, warm = cold + read - begun, warm + again - read
+            work, arcs = work + time.perf_counter() - again, arcs + len(rows.columns)
+        # Against a first join, where all labels differ: later ones, moves among parts, the table of pairs.
+        looked = self.passes * (_JOIN + _MOVE) + _CONTRACT
+        passes = cold + (2 * self.passes + 1) * warm + looked * work
+        return passes * walk.arcs / max(1, arcs) + _SECONDS_PER_COARSE * min(walk.arcs, _COARSE_ARCS)
 
-def _halves(vertices: np.ndarray, turn: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    first = mixed(vertices, seed + 7919 * turn) & np.uint64(1) == 0
-    return first, ~first
+    def _alone(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        n = self.walk.n
+        kind = np.int32 if n < 2**31 else np.int64
+        return np.arange(n, dtype=kind), np.zeros(n, dtype=np.int64), loops.bits(n)
 
+    def clusters(self) -> np.ndarray:
+        """The cluster of each vertex, 0 … clusters − 1. [n] int32, or int64 of very many."""
+        label, size, reads = self._alone()
+        n, alone = self.walk.n, 1 + self.extra
+        for rows in self.walk.raw():
+            size[rows.begin : rows.end] = loops.weigh(rows, self.extra, reads)
+        self.heaviest = int(size.max()) if n else 0
+        most = int(size.sum()) // max(_LEAST, _CLUSTERS * self.parts)
+        for _ in range(self.passes if most > 1 else 0):
+            if not sum(loops.join(rows, self.extra, label, size, reads, most) for rows in self.walk.raw()):
+                break
+        self._gather(label, size, reads, max(1, most // alone))
+        del size
+        used = np.zeros(n, dtype=bool)
+        used[label] = True
+        number = np.cumsum(used, dtype=label.dtype)
+        number -= 1
+        return number[label]
 
-def _clusters(walk: Walk, parts: int, passes: int, seed: int) -> np.ndarray:
-    """The cluster of each vertex, 0 … clusters − 1. [n] int32."""
-    n = walk.n
-    kind = np.int32 if n < 2**31 else np.int64
-    label, size = np.arange(n, dtype=kind), np.zeros(n, dtype=np.int64)
-    reads = np.zeros(n, dtype=bool)
-    for chunk in walk:
-        size[chunk.begin : chunk.end] = chunk.weight
-        reads[chunk.begin + chunk.row] = True
-    most = int(size.sum()) // max(_LEAST, _CLUSTERS * parts)
-    for turn in range(passes if most > 1 else 0):
-        for chunk in walk:
-            for active in _halves(np.arange(chunk.begin, chunk.end), turn, seed):
-                at = active[chunk.row]
-                _join(label, size, chunk.row[at] + chunk.begin, chunk.column[at], chunk, most)
-            quiet = ~reads[chunk.column]
-            if quiet.any():  # its readers are all that is known of it
-                column, row = chunk.column[quiet].astype(np.int64), chunk.row[quiet] + chunk.begin
-                order = np.argsort(column, kind="stable")
-                _join(label, size, column[order], row[order], None, most)
-    alone = np.flatnonzero(~reads & (label == np.arange(n)) & (size == 1))
-    label[alone] = alone[np.arange(len(alone)) // max(1, most) * max(1, most)] if len(alone) else 0
-    used = np.zeros(n, dtype=bool)
-    used[label] = True
-    return (np.cumsum(used, dtype=kind) - 1)[label]
+    def _gather(self, label: np.ndarray, size: np.ndarray, reads: np.ndarray, together: int) -> None:
+        """Who reads nothing, and is read by none that had room, stands with others of that kind."""
+        lonely = label == np.arange(self.walk.n, dtype=label.dtype)
+        lonely &= ~loops.is_set(reads, self.walk.n)
+        lonely &= size == 1 + self.extra
+        alone = np.flatnonzero(lonely).astype(label.dtype)
+        if len(alone):
+            label[alone] = alone[np.arange(len(alone)) // together * together]
 
+    def contract(self, label: np.ndarray) -> tuple[int, np.ndarray, Arcs]:
+        """(clusters, the work of each, the arcs between them)."""
+        count = int(label.max()) + 1 if len(label) else 0
+        work = np.zeros(count, dtype=np.int64)
+        arcs = max(1, self.walk.arcs)
+        pairs = loops.Pairs(count, min(arcs + 1, _COUNTED), min(arcs, _COARSE_ARCS))
+        for rows in self.walk.raw():
+            pairs.add(rows, self.extra, label, work)
+        return count, work, pairs.arcs()
 
-def _join(
-    label: np.ndarray, size: np.ndarray, vertex: np.ndarray, near: np.ndarray, chunk: Chunk | None, most: int
-) -> None:
-    """Vertices join the cluster that most of those near them are in; one who reads nothing weighs 1."""
-    if not len(vertex):
-        return
-    begin = int(vertex[0])
-    who, found, times = _tally(vertex - begin, label[near])
-    who += begin
-    weight = np.ones(len(who), dtype=np.int64) if chunk is None else chunk.weight[who - chunk.begin]
-    own = label[who] == found
-    fits = own | (size[found] + weight <= most)
-    score = np.where(fits, 2 * times + own, 0)
-    best = _best(who, score)
-    best = best[(score[best] > 0) & ~own[best]]
-    best = best[_fitting(found[best], weight[best], times[best], most - size)]
-    np.subtract.at(size, label[who[best]], weight[best])
-    np.add.at(size, found[best], weight[best])
-    label[who[best]] = found[best]
+    def refine(self, part: np.ndarray, load: np.ndarray, epsilon: float) -> None:
+        """Moves `part` and `load`."""
+        most = int((1 + epsilon) * -(-int(load.sum()) // self.parts))
+        for _ in range(self.passes):
+            if not sum(loops.move(rows, self.extra, part, load, most) for rows in self.walk.raw()):
+                break
 
 
 Arcs = tuple[np.ndarray, np.ndarray, np.ndarray]
 """(one end, the other, how many), each pair once."""
-
-
-def _contract(walk: Walk, label: np.ndarray) -> tuple[int, np.ndarray, Arcs]:
-    """(clusters, the work of each, the arcs between them)."""
-    count = int(label.max()) + 1 if len(label) else 0
-    weight = np.zeros(count, dtype=np.int64)
-    keys, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    held = 0
-    for chunk in walk:
-        weight += np.bincount(label[chunk.begin : chunk.end], weights=chunk.weight, minlength=count).astype(
-            np.int64
-        )
-        one, other = label[chunk.begin + chunk.row].astype(np.int64), label[chunk.column].astype(np.int64)
-        apart = one != other
-        one, other = one[apart], other[apart]
-        key, many = np.unique(np.minimum(one, other) * count + np.maximum(one, other), return_counts=True)
-        keys.append(key)
-        times.append(many)
-        held += len(key)
-        if held > 2 * _COARSE_ARCS:
-            key, many = _merged(keys, times)
-            keys, times, held = [key], [many], len(key)
-    key, many = _merged(keys, times)
-    return count, weight, (*np.divmod(key, max(1, count)), many)
-
-
-def _merged(keys: list[np.ndarray], times: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Each pair once, how often; of too many the heaviest."""
-    key, place = np.unique(np.concatenate(keys), return_inverse=True)
-    many = np.bincount(place, weights=np.concatenate(times), minlength=len(key)).astype(np.int64)
-    if len(key) > _COARSE_ARCS:
-        kept = np.sort(np.argpartition(-many, _COARSE_ARCS)[:_COARSE_ARCS])
-        key, many = key[kept], many[kept]
-    return key, many
-
-
-def _refine(
-    walk: Walk, part: np.ndarray, parts: int, epsilon: float, passes: int, seed: int
-) -> tuple[np.ndarray, int]:
-    load, heaviest = np.zeros(parts, dtype=np.int64), 0
-    for chunk in walk:
-        heaviest = max(heaviest, int(chunk.weight.max()))
-        load += np.bincount(part[chunk.begin : chunk.end], weights=chunk.weight, minlength=parts).astype(
-            np.int64
-        )
-    most = int((1 + epsilon) * -(-int(load.sum()) // parts))
-    for turn in range(passes):
-        moved = 0
-        for chunk in walk:
-            for active in _halves(np.arange(chunk.begin, chunk.end), turn, seed + 1):
-                at = active[chunk.row]
-                moved += _move(part, load, chunk, chunk.row[at], chunk.column[at], most)
-        if not moved:
-            break
-    return load, heaviest
-
-
-def _move(
-    part: np.ndarray, load: np.ndarray, chunk: Chunk, row: np.ndarray, near: np.ndarray, most: int
-) -> int:
-    """Vertices to the part where most of those near them are; from one that is too heavy, anywhere else."""
-    who, found, times = _tally(row, part[near])
-    here = part[chunk.begin + who]
-    own = here == found
-    staying = np.zeros(len(chunk.weight), dtype=np.int64)
-    staying[who[own]] = times[own]
-    weight = chunk.weight[who]
-    gain = times - staying[who]
-    wanted = ~own & (load[found] + weight <= most) & ((gain > 0) | (load[here] > most))
-    who, found, gain, weight = who[wanted], found[wanted], gain[wanted], weight[wanted]
-    best = _best(who, gain)
-    best = best[_fitting(found[best], weight[best], gain[best], most - load)]
-    old = part[chunk.begin + who[best]]
-    np.subtract.at(load, old, weight[best])
-    np.add.at(load, found[best], weight[best])
-    part[chunk.begin + who[best]] = found[best]
-    return len(best)

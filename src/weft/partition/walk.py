@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from ..graph import Graph, Store
+from ..graph.rows import index_dtype
 
 Source = Graph | Store
 _ROWS = 1 << 20
@@ -15,20 +17,29 @@ _ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Some rows that follow each other, without their loops.
+class Raw:
+    """Some rows that follow each other as they lie in the graph, with their loops.
 
-    row [arcs] in 0..rows-1;  column [arcs] vertex;  weight [rows] nonzeros of A + I
+    indptr [rows + 1] int64, from 0 on;  columns [arcs] vertex, int32 or int64
     """
 
     begin: int
-    row: np.ndarray
-    column: np.ndarray
-    weight: np.ndarray
+    indptr: np.ndarray
+    columns: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.indptr) - 1
 
     @property
     def end(self) -> int:
-        return self.begin + len(self.weight)
+        return self.begin + self.count
+
+    def each(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(vertex, the others that it reads) of every row."""
+        for row in range(self.count):
+            near = self.columns[self.indptr[row] : self.indptr[row + 1]]
+            yield self.begin + row, near[near != self.begin + row]
 
 
 class Walk:
@@ -57,19 +68,25 @@ class Walk:
             cuts.append(source.num_nodes)
         return cls(source, cuts)
 
-    def __iter__(self) -> Iterator[Chunk]:
-        for first, last in zip(self._cuts, self._cuts[1:], strict=False):
-            if isinstance(self.source, Store):
-                rows = self.source.rows(first, last, only=("indices",))
-                counts, column = rows.indptr.diff().numpy(), rows.indices.numpy()
-            else:
-                pointers = self.source.indptr[first : last + 1]
-                counts = pointers.diff().numpy()
-                column = self.source.indices[int(pointers[0]) : int(pointers[-1])].numpy()
-            row = np.repeat(np.arange(last - first, dtype=np.int64), counts)
-            loop = column == row + first
-            weight = counts + 1
-            if loop.any():
-                weight[row[loop]] -= 1
-                row, column = row[~loop], column[~loop]
-            yield Chunk(first, row, column, weight)
+    def __len__(self) -> int:
+        """In how many pieces a pass comes."""
+        return len(self._cuts) - 1
+
+    def piece(self, number: int) -> Raw:
+        """One of them."""
+        first, last = self._cuts[number], self._cuts[number + 1]
+        if isinstance(self.source, Store):
+            rows = self.source.rows(first, last, only=("indices",))
+            return Raw(first, rows.indptr.numpy(), self._ids(rows.indices))
+        pointers = self.source.indptr[first : last + 1]
+        columns = self.source.indices[int(pointers[0]) : int(pointers[-1])]
+        return Raw(first, (pointers - pointers[0]).numpy(), self._ids(columns))
+
+    def _ids(self, columns: Tensor) -> np.ndarray:
+        """int32 where vertices fit into it, whatever the graph keeps."""
+        return columns.to(index_dtype(self.n)).numpy()
+
+    def raw(self) -> Iterator[Raw]:
+        """All rows, a pass."""
+        for number in range(len(self)):
+            yield self.piece(number)

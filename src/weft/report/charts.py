@@ -14,6 +14,8 @@ WIDTH, HEIGHT = 460.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 14.0, 24.0, 40.0
 _POINTS = 300
 """A line has at most twice so many points: the least and the most of each stretch."""
+_LETTER = 6.5
+"""Width of a digit of a tick."""
 _LOG = 60.0
 """A line whose values span more than this ratio stands on a logarithmic scale."""
 
@@ -61,8 +63,7 @@ def lines(
         text = f"{mark:g}" if log else tick_text(mark / unit, step)
         body.append(f'<path class="grid" d="M{_LEFT:g} {height:.1f}H{WIDTH - _RIGHT:g}"/>')
         body.append(f'<text class="tick end" x="{_LEFT - 7:g}" y="{height + 3.5:.1f}">{text}</text>')
-    below = ticks(x0, x1, 6, whole)
-    apart = below[1] - below[0] if len(below) > 1 else 1.0
+    below, apart = _across(x0, x1, whole)
     for mark in below:
         width, shown = at((mark, high))[0], tick_text(mark, apart)
         body.append(f'<path class="axis" d="M{width:.1f} {HEIGHT - _BOTTOM:g}v4"/>')
@@ -77,6 +78,21 @@ def lines(
     for curve in curves:
         body.append(_drawn(curve, at))
     return svg(WIDTH, HEIGHT, label, "".join(body))
+
+
+def _across(low: float, high: float, whole: bool) -> tuple[list[float], float]:
+    """Ticks along x whose numbers do not touch each other, and how far they are apart.
+
+    >>> _across(1, 60, True)[0], _across(1, 2051, True)[0]
+    ([10.0, 20.0, 30.0, 40.0, 50.0, 60.0], [500.0, 1000.0, 1500.0, 2000.0])
+    """
+    for about in (6, 5, 4, 3, 2):
+        found = ticks(low, high, about, whole)
+        apart = found[1] - found[0] if len(found) > 1 else 1.0
+        letters = sum(len(tick_text(mark, apart)) + 2 for mark in found)
+        if letters * _LETTER <= WIDTH - _LEFT - _RIGHT:
+            break
+    return found, apart
 
 
 def _drawn(curve: Line, at: Callable[[Point], Point]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from .charts import Line, lines, steady
@@ -11,6 +12,8 @@ from .runs import Run, number
 from .sections import score_name
 from .units import told
 
+_SETTING = ("state", "graph", "model", "layout")
+"""What stands in words in the table of runs, left out where it is the same in all."""
 _DASHES = ("", " d2", " d3", " d4")
 
 
@@ -52,9 +55,25 @@ def _curves(runs: Sequence[Run], name: str, title: str, kind: str = "plain") -> 
 def _table(runs: Sequence[Run]) -> str:
     columns = [facts(run) for run in runs]
     names = list(dict.fromkeys(name for column in columns for name in column))
-    rows = [[Safe(f'<a href="#run-{i}">{esc(run.name)}</a>'), *(columns[i].get(n, "–") for n in names)]
-            for i, run in enumerate(runs)]  # fmt: skip
-    return table("What they gave", ["run", *names], rows, left=5)
+    alike = [n for n in _SETTING if len({column.get(n) for column in columns}) == 1]
+    said = "What they gave"
+    if alike:
+        said += f"; all of them: {', '.join(columns[0][n] for n in alike)}"
+    names = [n for n in names if n not in alike]
+    rows = [
+        [Safe(f'<a href="#run-{i}">{esc(run.name)}</a>'), *(_broken(columns[i].get(n, "–")) for n in names)]
+        for i, run in enumerate(runs)
+    ]
+    return table(said, ["run", *names], rows, left=1 + sum(n in _SETTING for n in names))
+
+
+def _broken(text: str) -> Safe:
+    """A text whose lines may end after a comma between words, as a generator's arguments.
+
+    >>> _broken("sbm:nodes=9,classes=2"), _broken("22,219")
+    ('sbm:nodes=9,<wbr>classes=2', '22,219')
+    """
+    return Safe(re.sub(r",(?=[a-z])", ",<wbr>", esc(text)))
 
 
 def facts(run: Run) -> dict[str, str]:
@@ -76,7 +95,8 @@ def facts(run: Run) -> dict[str, str]:
     for key, value in summary.items():
         split, _, score = key.partition("_")
         if split in ("val", "test") and isinstance(value, (int, float)) and score != "loss":
-            out[f"{split} {score_name(score, run)}"] = told(float(value), "score")
+            called = score_name(score, run)
+            out[f"{split} {called.lower() if called == 'Accuracy' else called}"] = told(float(value), "score")
     seconds = sorted(y for _, y in run.column("seconds")[1:] or run.column("seconds") if math.isfinite(y))
     out["an epoch"] = told(seconds[len(seconds) // 2] if seconds else None, "seconds")
     words = measured.get("words") or summary.get("words") or {}

@@ -27,21 +27,26 @@ def table(
     rows: Iterable[Sequence[object]],
     left: int = 1,
     total: bool = False,
+    after: int = 0,
 ) -> Safe:
-    """A table that scrolls by itself where the screen is narrow; the first `left` columns are text.
+    """A table that scrolls by itself where the screen is narrow; the first `left` columns are text, and the
+    last `after`.
 
     `total`: the last row is the sum of the others.
     """
     cells = list(rows)
-    head = "".join(
-        f'<th scope="col"{"" if i < left else " class=n"}>{esc(name)}</th>' for i, name in enumerate(heads)
-    )
+    last = len(heads) - after
+
+    def kind(i: int) -> str:
+        return "" if i < left else " class=after" if i >= last else " class=n"
+
+    head = "".join(f'<th scope="col"{kind(i)}>{esc(name)}</th>' for i, name in enumerate(heads))
     body = []
     for place, row in enumerate(cells):
         first = f'<th scope="row">{esc(row[0])}</th>' if row else ""
-        rest = "".join(f"<td{'' if i < left else ' class=n'}>{esc(c)}</td>" for i, c in enumerate(row[1:], 1))
-        last = ' class="total"' if total and place == len(cells) - 1 else ""
-        body.append(f"<tr{last}>{first}{rest}</tr>")
+        rest = "".join(f"<td{kind(i)}>{esc(c)}</td>" for i, c in enumerate(row[1:], 1))
+        sums = ' class="total"' if total and place == len(cells) - 1 else ""
+        body.append(f"<tr{sums}>{first}{rest}</tr>")
     return Safe(
         f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(caption)}"><table>'
         f"<caption>{esc(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
@@ -92,9 +97,11 @@ def scrolled(label: str, picture: str) -> Safe:
 
 def tiles(entries: Iterable[tuple[str, str, str]]) -> Safe:
     """(name, value, what stands below it) of each number that counts most."""
+    shown = list(entries)
     made = "".join(
         f"<div><dt>{esc(name)}</dt><dd>{esc(value)}</dd>"
         f"{f'<dd class=sub>{esc(below)}</dd>' if below else ''}</div>"
-        for name, value, below in entries
+        for name, value, below in shown
     )
-    return Safe(f'<dl class="tiles">{made}</dl>')
+    columns = len(shown) if len(shown) <= 6 else -(-len(shown) // 2)  # in two even rows, not six and one
+    return Safe(f'<dl class="tiles" style="--n:{columns}">{made}</dl>')

@@ -77,7 +77,7 @@ def page(runs: Sequence[Run]) -> str:
 {"".join(body)}
 </main>
 <footer><div class="wrap">Made by weft {esc(__version__)}. A word is one number of a tensor;
-1 MiB is 2<sup>20</sup> bytes.</div></footer>
+1 MB is 10<sup>6</sup> bytes.</div></footer>
 </body>
 </html>
 """
@@ -130,7 +130,7 @@ def _tiles(run: Run) -> Safe:
         best = run.summary.get("best_epoch")
         entries.append((name[:1].upper() + name[1:], found[name], f"of epoch {best}" if best else ""))
     asked = run.setting("train.epochs")
-    entries.append(("Epochs", found["epochs"], f"of {asked} asked for" if asked else ""))
+    entries.append(("Epochs", found["epochs"], f"of {asked:,} asked for" if isinstance(asked, int) else ""))
     entries.append(("Last loss", found["last loss"], "training"))
     entries.append(("An epoch takes", found["an epoch"], "median, training alone"))
     if found["words, busiest rank"] != "–" and run.measured.get("ranks", 2) != 1:

@@ -28,6 +28,17 @@ _COLOURS = {
     "join": "s8", "pull": "s2", "push": "s4", "ask": "s9", "back": "s10", "errors": "s11",
     "waiting": "calm", "other": "calmer",
 }  # fmt: skip
+PHASES = {
+    "split": "rows become columns", "join": "columns become rows again", "gather": "rows come from others",
+    "reduce": "partial sums are added up at their owners", "grad": "weights' gradients are summed",
+    "loss": "the loss is summed", "ask": "who wants which rows", "pull": "rows of a batch come",
+    "push": "what a batch asks of others", "back": "gradients of such rows go home",
+    "errors": "the error goes to all", "sample": "neighbours of others' vertices", "waiting": "for messages",
+    "spmm": "A times rows, a kernel", "sddmm": "a number for each arc, a kernel",
+    "attend": "scores, softmax and sum, a kernel", "dense": "rows times weights",
+    "sampling": "neighbours are drawn, a kernel", "other": "Python, torch's other functions, the optimiser",
+}  # fmt: skip
+"""Kinds of work in some words."""
 _SERIES = [f"s{number}" for number in range(1, 13)]
 _BESIDE = {"epoch", "seconds", "words", "rss_bytes", "lr", "at", "skipped", "loss"}
 
@@ -125,13 +136,14 @@ def seconds_by_rank(run: Run) -> str:
         [
             name_of(k), f"{sum(time[k]) / total:.1%}", told(min(time[k]), "seconds"),
             told(sum(time[k]) / ranks, "seconds"), told(max(time[k]), "seconds"),
-            str(max(range(ranks), key=lambda r: time[k][r])),
+            str(max(range(ranks), key=lambda r: time[k][r])), PHASES.get(k, ""),
         ]
         for k in kinds
     ]  # fmt: skip
     epoch = run.measured.get("epoch")
     label = f"Seconds of {'epoch ' + str(epoch) if epoch else 'one epoch'} by rank and kind of work"
-    numbers = table(label, ["", "share", "least", "mean", "most", "at rank"], rows)
+    heads = ["", "share", "least", "mean", "most", "at rank", "what it is"]
+    numbers = table(label, heads, rows, after=1)
     return figure(label, keys, scrolled(label, stacked(parts, label)), numbers, wide=True)
 
 
@@ -224,7 +236,7 @@ def balance(run: Run) -> str:
         [[str(r), *(told(vs[r], kind) for _, vs, kind, _ in shown)] for r in range(len(shown[0][1]))],
     )  # fmt: skip
     more = f'<div class="tall">{folded("Rank by rank", each)}</div>'
-    return f'<div class="cards">{"".join(cards)}</div>{numbers}{more}'
+    return f'<div class="cards">{"".join(cards)}{figure("In numbers", numbers, more, wide=True)}</div>'
 
 
 def _by_rank(words: dict[str, list[float]]) -> list[float]:

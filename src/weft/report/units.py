@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 _TIME = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-_BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _COUNT = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 UNITS = {"seconds": _TIME, "bytes": _BYTES, "count": _COUNT, "score": ((1.0, ""),), "plain": ((1.0, ""),)}
 
@@ -14,7 +14,7 @@ def unit_of(largest: float, kind: str) -> tuple[float, str]:
     """The unit for an axis or a column whose largest number this is: (what to divide by, its name).
 
     >>> unit_of(0.0123, "seconds"), unit_of(3e6, "bytes"), unit_of(0, "seconds")
-    ((0.001, 'ms'), (1048576.0, 'MiB'), (1.0, 's'))
+    ((0.001, 'ms'), (1000000.0, 'MB'), (1.0, 's'))
     """
     steps = UNITS[kind]
     if not largest or not math.isfinite(largest):
@@ -45,7 +45,7 @@ def told(value: float | None, kind: str = "plain") -> str:
     """A number with its unit; a dash for one that is not there.
 
     >>> told(0.0123, "seconds"), told(5_452_595, "bytes"), told(29475, "count"), told(0.91239, "score")
-    ('12.3 ms', '5.2 MiB', '29,475', '0.9124')
+    ('12.3 ms', '5.45 MB', '29,475', '0.9124')
     >>> told(None), told(float("nan"), "seconds")
     ('–', '–')
     """

@@ -34,8 +34,8 @@ class Step:
     share: float
     """What its loss counts in the epoch's."""
     local: Tensor | None = None
-    """[m] where they stand among this rank's own rows, if they all are; the objective then gets a copy of them,
-    which it may write over."""
+    """[m] where they stand among this rank's own rows, if they all are; the objective then gets a copy of
+    them, which it may write over."""
     at: tuple[int, int] | None = None
     """(epoch, its number there), of a step of `Task.epoch`: what comes after it is known then."""
     drawn: Tensor | None = None

@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..meter import Meter
 from ..parallel import Volume
 from ..tables import columns
+from ..units import spell_seconds
 
 KINDS = {
     "spmm": "SpMM", "dense": "dense products", "sampling": "sampling", "other": "other work",
@@ -120,21 +121,26 @@ def write_trace(watch: StepWatch, path: str) -> None:
 
 
 def time_table(time_by_kind: dict[str, list[float]]) -> list[str]:
-    """Lines for people: kind, share, and milliseconds of the least, the mean and the busiest rank.
+    """Lines for people: kind, share, and the time of the least, the mean and the busiest rank.
 
-    >>> print("\\n".join(time_table({"spmm": [0.002, 0.004], "other": [0.001, 0.001]})))
-    time        share  min ms  mean ms  max ms
-    SpMM          75%     2.0      3.0     4.0
-    other work    25%     1.0      1.0     1.0
+    >>> print("\\n".join(time_table({"spmm": [0.002, 0.004], "other": [0.0001, 0.0001]})))
+    time        share     min    mean     max
+    SpMM          97%    2 ms    3 ms    4 ms
+    other work     3%  100 µs  100 µs  100 µs
+    >>> print("\\n".join(time_table({"spmm": [0.002], "waiting": [0.0]})))
+    time  share  took
+    SpMM   100%  2 ms
     """
     means = {kind: sum(values) / len(values) for kind, values in time_by_kind.items()}
     total = sum(means.values()) or 1.0
     names = {kind: KINDS.get(kind, kind) for kind in means}
-    rows = []
+    rows: list[list[str]] = []
+    alone = all(len(values) == 1 for values in time_by_kind.values())
     for kind in sorted(means, key=lambda k: -means[k]):
         values = time_by_kind[kind]
         spent = (min(values), means[kind], max(values))
-        rows.append(
-            [names[kind], f"{means[kind] / total:.0%}", *(f"{seconds * 1e3:.1f}" for seconds in spent)]
-        )
-    return columns(["time", "share", "min ms", "mean ms", "max ms"], rows).splitlines()
+        if means[kind]:
+            told = map(spell_seconds, spent[:1] if alone else spent)
+            rows.append([names[kind], f"{means[kind] / total:.0%}", *told])
+    heads = ["time", "share", "took"] if alone else ["time", "share", "min", "mean", "max"]
+    return columns(heads, rows).splitlines()

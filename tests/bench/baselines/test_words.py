@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from weft.bench.baselines import make, train
 from weft.bench.baselines.baseline import Problem
-from weft.bench.baselines.words import baseline_words
+from weft.bench.baselines.words import baseline_words, beside
 from weft.bench.words import with_features
 from weft.comm import Ledger, run_ranks
-from weft.graph import er
+from weft.graph import er, write_store
 from weft.parallel import Blocks, Grid
 from weft.partition import measure, partition_graph
 
@@ -146,3 +147,15 @@ def test_weft_moves_less_than_every_paper(graph):
     for row in rows:
         assert row["ratio"] == row["weft_epoch"] / row["epoch"] < 0.75, row
         assert (row["epoch_of_a"] > 0) == (row["algorithm"] in ("cagnet-2d", "cagnet-3d"))
+
+
+def test_the_same_ranks_take_every_algorithm_in_turn_and_meter_what_each_alone_does(graph, tmp_path):
+    write_store(graph, tmp_path / "graph.weft")
+    np.save(tmp_path / "parts.npy", partition_graph(graph, 4, "random").numpy())
+    told = run_ranks(beside, 4, "threads", str(tmp_path), 3, 2)
+    apart = baseline_words(graph, [4], 3)
+    for rows, alone in zip(zip(*told, strict=True), apart, strict=True):
+        assert {row["algorithm"] for row in rows} == {alone["algorithm"]}
+        assert all(len(row["seconds"]) == len(row["weft_seconds"]) == 2 for row in rows)
+        for key in ("epoch", "weft_epoch"):
+            assert max(row[key] for row in rows) == alone[key], (alone["algorithm"], key)

@@ -118,6 +118,20 @@ def test_several_files_are_one_graph(tmp_path, tiny):
         convert(parts, tmp_path / "other.weft")
 
 
+def test_progress_rises_to_the_whole_of_each_stage(tmp_path, tiny):
+    """What a bar shows, and so the time that it says is left, never goes back nor beyond the end."""
+    a, b, *_ = arcs(500)
+    told: dict[str, list[tuple[int, int]]] = {}
+    path = lines(tmp_path / "g.txt", a, b)
+    convert([path], tmp_path / "g.weft", None, lambda *said: told.setdefault(said[0], []).append(said[1:]))
+    assert {"read", "write"} <= set(told)
+    for stage, steps in told.items():
+        assert len({total for _, total in steps}) == 1, stage
+        assert [done for done, _ in steps] == sorted(done for done, _ in steps), stage
+        assert steps[-1][0] == steps[-1][1], stage
+    assert told["read"][-1][1] == path.stat().st_size
+
+
 def test_names_are_vertex_data(tmp_path, tiny, kernels):
     a, b, w, _ = arcs(50, 600)
     names = np.array([f"vertex {v:x} é" for v in range(50)])
@@ -200,8 +214,15 @@ def test_a_full_disk_is_said_before_where_it_can_be_and_leaves_nothing(tmp_path,
     path = lines(tmp_path / "g.txt", a, b)
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000})())
-        with pytest.raises(UserError, match=r"GB are needed in .* GB are free. Make room"):
+        with pytest.raises(UserError, match=r"about .*B are needed in .* 1 kB are free. Make room"):
             convert([path], tmp_path / "g.weft")
+    with monkeypatch.context() as patch:  # few lines, many vertices: known once all are read
+        patch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 200_000})())
+        head = "# Nodes: 50001 Edges: 1000\n"
+        far = lines(tmp_path / "far.txt", range(1000), range(1, 1001), head=head)
+        with pytest.raises(UserError, match=r"400 kB are needed .* of 50,001 vertices; 200 kB are free"):
+            convert([far], tmp_path / "far.weft")
+        far.unlink()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))  # runs fit, the store does not
     try:

@@ -278,7 +278,7 @@ CAGNET = Paper(
             fig3,
             {
                 "graphs": list(LIKE)[1:],
-                "ranks": [4, 8],
+                "ranks": [4],
                 "hidden": 64,
                 "paper_ranks": [25, 27, 64, 121, 125],
                 **_TIMES,

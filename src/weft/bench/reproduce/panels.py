@@ -105,7 +105,8 @@ def _stacked(place: Any, panel: Panel) -> None:
             tallest = max(tallest, low)
             if name:
                 place.text(at, low, f" {name}", rotation=90, ha="center", va="bottom", fontsize=6)
-    place.set_ylim(0, 1.35 * tallest or 1.0)  # room for names, and for what the colours mean
+    lines = -(-len(panel.stack) // 2)  # of the legend, in two columns
+    place.set_ylim(0, (1.3 + 0.08 * lines) * tallest or 1.0)  # room for names, and for what colours mean
     _named(place, panel, values)
 
 

@@ -205,6 +205,12 @@ class _Conversion:
         assembly = Assembly(self.out, folder, self.team, self.plan, self._space, self.tick, kinds, merge)
         extra: list[Attached] = []
         together(self.team, lambda: extra.append(Attached(self.options, n, self.plan.free)))
+        # Known only now: how many vertices there are, each with a pointer and features.
+        each = 8
+        if extra[0].has_features:
+            each += np.dtype(extra[0].kind).itemsize * extra[0].num_features
+        why = f"pointers and features of {n:,} vertices"
+        together(self.team, lambda: check_disk(each * n, self.out.parent, why))
         name = self.options.name or stem(self.inputs[0].path)
         arcs = assembly.write(name, runs, n, ranks, names, extra[0], str(self.inputs[0].path))
         return self._done(n, arcs, kinds, extra[0])

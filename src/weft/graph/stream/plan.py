@@ -10,6 +10,7 @@ from pathlib import Path
 
 from weft.errors import UserError
 from weft.graph.guard import free_bytes
+from weft.units import spell_bytes
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -89,11 +90,11 @@ def check_disk(needed: int, folder: Path, why: str) -> None:
     >>> check_disk(10**18, Path("."), "sorted arcs and the store")
     Traceback (most recent call last):
         ...
-    weft.errors.UserError: about 1,000,000,000.0 GB are needed in . for sorted arcs and the store; ...
+    weft.errors.UserError: about 1,000 PB are needed in . for sorted arcs and the store; ...
     """
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"about {needed / 1e9:,.1f} GB are needed in {folder} for {why}; {free / 1e9:,.1f} GB are free. "
+            f"about {spell_bytes(needed)} are needed in {folder} for {why}; {spell_bytes(free)} are free. "
             "Make room, or give another folder with --scratch."
         )
