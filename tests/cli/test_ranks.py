@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weft.cli.ranks import ready_store
+from weft.cli.ranks import check_layout, ready_store
 from weft.comm.threads import run_threads
 from weft.errors import UserError
 from weft.graph import Store, karate, open_store, write_store
@@ -65,3 +65,10 @@ def test_values_that_cannot_be_learned_from_are_refused_by_the_ranks_that_read_t
         return True
 
     assert all(run_threads(work, 2, store))
+
+
+def test_a_strategy_that_nobody_knows_is_told_beside_auto():
+    wrong = config("karate")
+    wrong.parallel.strategy = "4d"
+    with pytest.raises(UserError, match=r"unknown strategy '4d'\..* feature, grid, auto\."):
+        check_layout(wrong, 2)

@@ -226,7 +226,7 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
 def check_layout(config: RunConfig, ranks: int) -> Grid | None:
     """The grid, or the mistake in it, before anything is loaded; None where it is to be chosen."""
     from ..comm.launch import ENGINES
-    from ..parallel import check_slices, choose
+    from ..parallel import STRATEGIES, check_slices, choose
 
     options = config.parallel
     if options.engine not in (*ENGINES, "threads"):
@@ -241,6 +241,8 @@ def check_layout(config: RunConfig, ranks: int) -> Grid | None:
         check_open(config)
         choose("1d", ranks, exchange=options.exchange)
         return None
+    if options.strategy not in STRATEGIES:
+        raise unknown("strategy", options.strategy, [*STRATEGIES, "auto"])
     grid = choose(options.strategy, ranks, options.grid, options.replication, options.exchange)[0]
     if options.move_adjacency:
         check_slices(grid)
