@@ -83,6 +83,20 @@ def _end_with_us() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
+def bucket(link: str) -> int:
+    """Bytes that may pass at once after a pause: 2 ms of the rate, and at least 32 kB.
+
+    Less, and a fast link waits for the timer; more, and the messages of a small graph pass at full speed,
+    for the bucket fills again while ranks compute. No delay is added.
+
+    >>> bucket("1gbit"), bucket("100mbit")
+    (250000, 32000)
+    """
+    number, scale = re.fullmatch(r"([\d.]+)(k|m|g|t)?bit", link).groups()  # type: ignore[union-attr]
+    bits = float(number) * 1000 ** ("kmgt".index(scale) + 1 if scale else 0)
+    return max(32_000, round(bits * 0.002 / 8))
+
+
 class Lab:
     """k hosts, named; open it with `with`.
 
@@ -166,8 +180,8 @@ class Lab:
             for device in ("eth0", "lo"):
                 _run("ip", "-n", name, "link", "set", device, "up")
             if self.links:
-                # A burst of some milliseconds: less, and a fast link waits for the timer; no delay is added.
-                limit = ("root", "tbf", "rate", self.links[at - 1], "burst", "256kb", "latency", "50ms")
+                rate = self.links[at - 1]
+                limit = ("root", "tbf", "rate", rate, "burst", str(bucket(rate)), "latency", "50ms")
                 _run("tc", "qdisc", "add", "dev", end, *limit)
                 _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", *limit)
 
