@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -31,11 +30,21 @@ from torch import Tensor
 
 from weft import place
 from weft.comm import ledger as tally
+from weft.comm.arguments import (
+    bytes_a_word,
+    check_op,
+    check_out,
+    check_root,
+    check_sizes,
+    check_written,
+    make_out,
+    plain,
+    readable,
+    rows_of,
+    words_of,
+)
 from weft.comm.ledger import Flow, Ledger, Moved, RankState, Traffic
-from weft.errors import Note, UserError, unknown
-
-OPS = ("sum", "max", "min")
-DTYPES = frozenset({torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8})
+from weft.errors import UserError
 
 
 class PeerLost(RuntimeError):
@@ -426,30 +435,30 @@ class Communicator(ABC):
     # --- checking -------------------------------------------------------------------------------------------
 
     def _broadcast_call(self, x: Tensor, root: int) -> _Call:
-        self._check_written("broadcast", "x", x)
-        self._check_root("broadcast", root)
+        check_written("broadcast", "x", x, self.takes_meta)
+        check_root("broadcast", root, self.size)
         words = x.numel()
         raw = self._broadcast if words and self.size > 1 else None
         return _Call(
             "broadcast",
             raw,
-            (_plain(x), root),
+            (plain(x), root),
             x,
             lambda: tally.broadcast(words, root, self.rank, self.size),
             lambda: tally.broadcast_flow(words, root, self.rank, self.size),
-            _both(x),
+            (x.element_size(), x.element_size()),
         )
 
     def _all_reduce_call(self, x: Tensor, op: str, out: Tensor | None) -> _Call:
-        x = self._readable("all_reduce", x)
-        raw_op = _check_op(op, x)
+        x = readable("all_reduce", x, self.takes_meta)
+        raw_op = check_op(op, x)
         if out is None:
             out = torch.empty_like(x)
         else:
-            self._check_out("all_reduce", out, x, x.shape)
+            check_out("all_reduce", out, x, x.shape, self.takes_meta)
         words = x.numel()
         raw = self._all_reduce if words else None
-        args = (_plain(x), _plain(out), raw_op)
+        args = (plain(x), plain(out), raw_op)
         return _Call(
             "all_reduce",
             raw,
@@ -457,17 +466,17 @@ class Communicator(ABC):
             out,
             lambda: tally.all_reduce(words, self.rank, self.size),
             lambda: tally.all_reduce_flow(words, self.rank, self.size),
-            _both(x),
+            (x.element_size(), x.element_size()),
         )
 
     def _reduce_scatter_call(self, x: Tensor, sizes: Sequence[int], out: Tensor | None, op: str) -> _Call:
-        x = self._readable("reduce_scatter", x)
-        raw_op = _check_op(op, x)
-        sizes = self._check_sizes("reduce_scatter", "sizes", sizes, _rows("reduce_scatter", x))
-        out = self._make_out("reduce_scatter", out, x, sizes[self.rank])
-        counts = _words(sizes, x)
+        x = readable("reduce_scatter", x, self.takes_meta)
+        raw_op = check_op(op, x)
+        sizes = check_sizes("reduce_scatter", "sizes", sizes, self.size, rows_of("reduce_scatter", x))
+        out = make_out("reduce_scatter", out, x, sizes[self.rank], self.takes_meta)
+        counts = words_of(sizes, x)
         raw = self._reduce_scatter if x.numel() else None
-        args = (_plain(x), _plain(out), counts, raw_op)
+        args = (plain(x), plain(out), counts, raw_op)
         return _Call(
             "reduce_scatter",
             raw,
@@ -475,25 +484,25 @@ class Communicator(ABC):
             out,
             lambda: tally.reduce_scatter(counts, self.rank),
             lambda: tally.reduce_scatter_flow(counts, self.rank),
-            _both(x),
+            (x.element_size(), x.element_size()),
         )
 
     def _all_gather_call(self, x: Tensor, sizes: Sequence[int] | None, out: Tensor | None) -> _Call:
-        x = self._readable("all_gather", x)
-        rows = _rows("all_gather", x)
+        x = readable("all_gather", x, self.takes_meta)
+        rows = rows_of("all_gather", x)
         if sizes is None:
             sizes = self._timed("other", "all_gather", lambda: self._exchange_sizes(rows))
-        sizes = self._check_sizes("all_gather", "sizes", sizes)
+        sizes = check_sizes("all_gather", "sizes", sizes, self.size)
         if sizes[self.rank] != rows:
             raise UserError(
                 f"all_gather: rank {self.rank} gives {rows} rows, its entry of sizes says "
                 f"{sizes[self.rank]}. "
                 "Pass the same sizes on every rank, or none."
             )
-        out = self._make_out("all_gather", out, x, sum(sizes))
-        counts = _words(sizes, x)
+        out = make_out("all_gather", out, x, sum(sizes), self.takes_meta)
+        counts = words_of(sizes, x)
         raw = self._all_gather if out.numel() else None
-        args = (_plain(x), _plain(out), counts)
+        args = (plain(x), plain(out), counts)
         return _Call(
             "all_gather",
             raw,
@@ -501,25 +510,25 @@ class Communicator(ABC):
             out,
             lambda: tally.all_gather(counts, self.rank),
             lambda: tally.all_gather_flow(counts, self.rank),
-            _both(x),
+            (x.element_size(), x.element_size()),
         )
 
     def _all_to_all_call(
         self, x: Tensor, send_sizes: Sequence[int], recv_sizes: Sequence[int], out: Tensor | None
     ) -> _Call:
-        x = self._readable("all_to_all", x)
-        send_sizes = self._check_sizes("all_to_all", "send_sizes", send_sizes, _rows("all_to_all", x))
-        recv_sizes = self._check_sizes("all_to_all", "recv_sizes", recv_sizes)
+        x = readable("all_to_all", x, self.takes_meta)
+        send_sizes = check_sizes("all_to_all", "send_sizes", send_sizes, self.size, rows_of("all_to_all", x))
+        recv_sizes = check_sizes("all_to_all", "recv_sizes", recv_sizes, self.size)
         if send_sizes[self.rank] != recv_sizes[self.rank]:
             raise UserError(
                 f"all_to_all: rank {self.rank} sends itself {send_sizes[self.rank]} rows but expects "
                 f"{recv_sizes[self.rank]}. Make send_sizes[r] on rank s equal to recv_sizes[s] on rank r."
             )
-        out = self._make_out("all_to_all", out, x, sum(recv_sizes))
-        send, receive = _words(send_sizes, x), _words(recv_sizes, x)
+        out = make_out("all_to_all", out, x, sum(recv_sizes), self.takes_meta)
+        send, receive = words_of(send_sizes, x), words_of(recv_sizes, x)
         width = math.prod(x.shape[1:])
         # Even a rank with nothing to send or receive takes part: it cannot know that nobody has anything.
-        args = (_plain(x), _plain(out), send, receive, width)
+        args = (plain(x), plain(out), send, receive, width)
         return _Call(
             "all_to_all",
             self._all_to_all if width else None,
@@ -527,7 +536,7 @@ class Communicator(ABC):
             out,
             lambda: tally.all_to_all(send, receive, self.rank),
             lambda: tally.all_to_all_flow(send, receive, self.rank),
-            _both(x),
+            (x.element_size(), x.element_size()),
         )
 
     def _swap_call(self, give: Sequence[Tensor], target: int, take: Sequence[Tensor], source: int) -> _Call:
@@ -537,9 +546,9 @@ class Communicator(ABC):
                     f"iswap: {label} {peer} is not another rank. Use 0 to {self.size - 1}, but not "
                     f"{self.rank}, which is this one."
                 )
-        give = [self._readable("iswap", x) for x in give]
+        give = [readable("iswap", x, self.takes_meta) for x in give]
         for x in take:
-            self._check_written("iswap", "take", x)
+            check_written("iswap", "take", x, self.takes_meta)
         devices = {x.device for x in (*give, *take)}
         if len(devices) != 1:
             raise UserError(
@@ -549,9 +558,9 @@ class Communicator(ABC):
         # NCCL sets up its group in the first call, in which every rank has to take part.
         raw = self._swap if any(sent) or any(received) or devices.pop().type == "cuda" else None
         args = (
-            [_plain(x) for x in give],
+            [plain(x) for x in give],
             target,
-            [_plain(x) for x in take],
+            [plain(x) for x in take],
             source,
         )
         return _Call(
@@ -561,7 +570,7 @@ class Communicator(ABC):
             tuple(take),
             lambda: tally.swap(sent, received),
             lambda: tally.swap_flow(sum(sent), target, sum(received), source, self.size),
-            (_bytes_a_word(give), _bytes_a_word(take)),
+            (bytes_a_word(give), bytes_a_word(take)),
         )
 
     def _exchange_sizes(self, rows: int) -> list[int]:
@@ -569,100 +578,3 @@ class Communicator(ABC):
         out = torch.empty(self.size, dtype=torch.int64, device="cpu")
         self._all_gather(mine, out, [1] * self.size, True)
         return [int(n) for n in out.tolist()]
-
-    def _check_tensor(self, name: str, x: Tensor) -> None:
-        if not isinstance(x, Tensor):
-            raise UserError(f"{name}: a tensor is needed, got {type(x).__name__}. Use torch.as_tensor(x).")
-        if x.dtype not in DTYPES:
-            raise UserError(
-                f"{name}: cannot move {x.dtype}. Use float32, float64, int32, int64, uint8 or bool."
-            )
-        if x.is_meta and not self.takes_meta:
-            raise UserError(f"{name}: a tensor on the device 'meta' has nothing to move. Use Dry(comm).")
-
-    def _readable(self, name: str, x: Tensor) -> Tensor:
-        self._check_tensor(name, x)
-        if x.requires_grad:
-            if torch.is_grad_enabled():
-                lost = (
-                    f"{name}: x wants a gradient, and what a message brings has none. Hand in x.detach() if "
-                    "that is meant; A @ h of an Operator sends gradients back."
-                )
-                warnings.warn(Note(lost), stacklevel=4)
-            x = x.detach()
-        return x if x.is_contiguous() else x.contiguous()
-
-    def _check_written(self, name: str, label: str, x: Tensor) -> None:
-        self._check_tensor(name, x)
-        if not x.is_contiguous():
-            raise UserError(f"{name}: {label} is written in place and not contiguous. Use x.contiguous().")
-
-    def _check_out(self, name: str, out: Tensor, x: Tensor, shape: Sequence[int]) -> None:
-        self._check_written(name, "out", out)
-        if out.device != x.device:
-            raise UserError(f"{name}: out is on {out.device}, x on {x.device}. Put both on one device.")
-        if out.dtype != x.dtype or out.shape != shape:
-            raise UserError(
-                f"{name}: out is {out.dtype} {tuple(out.shape)}, the result is {x.dtype} {tuple(shape)}. "
-                "Give it that type and shape."
-            )
-
-    def _make_out(self, name: str, out: Tensor | None, x: Tensor, rows: int) -> Tensor:
-        shape = (rows, *x.shape[1:])
-        if out is None:
-            return torch.empty(shape, dtype=x.dtype, device=x.device)
-        self._check_out(name, out, x, shape)
-        if out.numel() and not out.is_meta and out.data_ptr() == x.data_ptr():
-            raise UserError(f"{name}: out and x share their memory. Give out memory of its own.")
-        return out
-
-    def _check_sizes(
-        self, name: str, label: str, sizes: Sequence[int], total: int | None = None
-    ) -> list[int]:
-        sizes = [int(n) for n in sizes]
-        if len(sizes) != self.size:
-            raise UserError(
-                f"{name}: {label} has {len(sizes)} entries for {self.size} ranks. Give one a rank."
-            )
-        if sizes and min(sizes) < 0:
-            raise UserError(f"{name}: {label} has the negative entry {min(sizes)}. Use 0 or more.")
-        if total is not None and sum(sizes) != total:
-            raise UserError(f"{name}: {label} sums to {sum(sizes)}, x has {total} rows. Make them equal.")
-        return sizes
-
-    def _check_root(self, name: str, root: int) -> None:
-        if not 0 <= root < self.size:
-            raise UserError(f"{name}: root {root} is not a rank. Use 0 to {self.size - 1}.")
-
-
-def _both(x: Tensor) -> tuple[float, float]:
-    return x.element_size(), x.element_size()
-
-
-def _bytes_a_word(tensors: Sequence[Tensor]) -> float:
-    """The mean over tensors that may be of several types."""
-    return sum(x.nbytes for x in tensors) / max(1, sum(x.numel() for x in tensors))
-
-
-def _plain(x: Tensor) -> Tensor:
-    """The tensor an engine sees: no gradient, bool as bytes."""
-    if x.requires_grad:
-        x = x.detach()
-    return x.view(torch.uint8) if x.dtype == torch.bool else x
-
-
-def _check_op(op: str, x: Tensor) -> str:
-    if op not in OPS:
-        raise unknown("op", op, OPS)
-    return "max" if op == "sum" and x.dtype == torch.bool else op
-
-
-def _rows(name: str, x: Tensor) -> int:
-    if x.dim() == 0:
-        raise UserError(f"{name}: the tensor has no rows, it is a scalar. Use x.reshape(1).")
-    return x.shape[0]
-
-
-def _words(sizes: Sequence[int], x: Tensor) -> list[int]:
-    width = math.prod(x.shape[1:])
-    return [n * width for n in sizes]
