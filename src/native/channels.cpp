@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "channels.h"
+#include "subsets.h"
 
 namespace weft {
 namespace WEFT_ISA {
@@ -115,7 +116,7 @@ inline void signed_strips(const Strips& strips, const Brought<V>& in, int64_t he
     if (Rows && in.ahead[e]) prefetch(in.ahead[e] + column, R * kVectorBytes);
     for (int r = 0; r < R; ++r) {
       const Vec<V> d = Rows ? load_strip<V, false>(strips, in.rows[e], v + r) : Vec<V>{} + in.numbers[e * heads + head[r]];
-      const Vec<V> now = top_bits<V>(bits, r) < 0 ? d : Rows ? Vec<V>{} : d * slope;
+      const Vec<V> now = by_signs<V>(bits, r, d, Rows ? Vec<V>{} : d * slope);
       total[r] += now;
       if (tile) store(tile + (e * R + r) * L, now);
     }
@@ -143,12 +144,14 @@ inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips
   constexpr int64_t kWord = kStripsPerWord<V> * kLanes<V>;
   const int64_t padded = strips.padded(), stride = sign_stride<V>(strips.vectors()), arcs = m.rows ? m.indptr[m.rows] : 0;
   const int64_t own = (weights ? ch.inner * padded : 0) + more;
-  const int64_t numbers = kPanel * (padded + heads) + (weights ? kPanel * kWord : 0);
+  constexpr bool signs_alone = kSubsets<V> && !Rows;
+  const bool subsets = signs_alone && by_subsets(strips);  // fᵀ D without D
+  const int64_t numbers = kPanel * (padded + heads) + (weights && !subsets ? kPanel * kWord : 0);
   for_groups<V, I>(m, width, numbers, own, total, threads, [&](int64_t r, int64_t stop, V* scratch, V* partial) {
     Brought<V> in;
     V* sums = scratch;  // [rows of a panel, padded]
     in.numbers = sums + kPanel * padded;
-    V* tile = weights ? in.numbers + kPanel * heads : nullptr;
+    V* tile = weights && !subsets ? in.numbers + kPanel * heads : nullptr;
     const auto take = [&](int64_t k, int64_t e, int64_t r) {
       const int64_t arc = ch.permutation ? ch.permutation[e] : e;
       in.signs[k] = signs.at + (arc - signs.begin) * stride;
@@ -194,6 +197,10 @@ inline void signed_walk(Csr<V, I> m, const Channels<V>& ch, const Strips& strips
         const int64_t across = count * kLanes<V>;
         if (tile) add_outer(ch.features + from * ch.inner, ch.inner, n, across, tile, across, partial + v * kLanes<V>, padded);
       }
+      if constexpr (signs_alone)
+        if (subsets && weights && n)
+          add_outer_by_signs<kPanel>(strips, in.signs, ch.features + from * ch.inner, ch.inner, in.numbers, heads, slope, n,
+                                     partial, padded);
       for (int64_t q = 0; first + q < r; ++q) row_done(first + q, sums + q * padded, partial);
       if (first + rows > r) std::copy_n(sums + (rows - 1) * padded, padded, sums);  // what the row has so far
       else std::fill(sums, sums + padded, V(0));

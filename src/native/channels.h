@@ -343,32 +343,35 @@ struct ScorePanels {
 
   template <bool Whole>
   void all(const PanelOf<V>& p, int64_t n, V* parts, Marks marks) const {
-    int64_t v = 0;
-    for (; v + 2 <= strips.vectors(); v += 2) {
-      if (strips[v].head == strips[v + 1].head) some<2, Whole>(p, n, v, parts, marks);
-      else some<1, Whole>(p, n, v, parts, marks), some<1, Whole>(p, n, v + 1, parts, marks);
+    const int64_t last = strips.vectors() - 1;
+    for (int64_t e = 0; e < n; e += kGroup) {
+      Vec<V> sum[kGroup] = {};
+      for (int64_t v = 0; v <= last;) {
+        const int64_t head = strips[v].head;
+        const bool two = v % 2 == 0 && v < last && strips[v + 1].head == head;  // W is packed by pairs
+        if (two) some<2, Whole>(p, n, e, v, marks, sum);
+        else some<1, Whole>(p, n, e, v, marks, sum);
+        v += two ? 2 : 1;
+        if (v <= last && strips[v].head == head) continue;
+        for (int k = 0; k < kGroup; ++k) store(parts + ((e + k) * heads + head) * kLanes<V>, sum[k]), sum[k] = Vec<V>{};
+      }
     }
-    if (v < strips.vectors()) some<1, Whole>(p, n, v, parts, marks);
   }
 
-  // N strips of one head.
+  // N strips of one head, of a group of arcs.
   template <int N, bool Whole>
-  void some(const PanelOf<V>& p, int64_t n, int64_t v, V* parts, Marks marks) const {
+  inline void some(const PanelOf<V>& p, int64_t n, int64_t e, int64_t v, Marks marks, Vec<V> (&sum)[kGroup]) const {
     constexpr int L = kLanes<V>;
-    const int64_t head = strips[v].head, column = strips[v].column;
-    for (int64_t e = 0; e < n; e += kGroup) {
-      for (int k = 0; k < kGroup; ++k) prefetch_later<N * kVectorBytes>(p.later[e + k] + column);
-      if (e + kGroup < n)
-        for (int k = 0; k < kGroup; ++k) prefetch(p.far[e + kGroup + k] + column, N * kVectorBytes);
-      Vec<V> z[kGroup][N];
-      z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
-      mark<V, N>(z, marks.at, marks.arcs, e, v, stride);
-      for (int k = 0; k < kGroup; ++k) {
-        V* at = parts + ((e + k) * heads + head) * L;
-        Vec<V> sum = load<Vec<V>>(at);
-        for (int q = 0; q < N; ++q) sum += load<Vec<V>>(mix.data() + (v + q) * L) * leaky(z[k][q], slope);
-        store(at, sum);
-      }
+    const int64_t column = strips[v].column;
+    for (int k = 0; k < kGroup; ++k) prefetch_later<N * kVectorBytes>(p.later[e + k] + column);
+    if (e + kGroup < n)
+      for (int k = 0; k < kGroup; ++k) prefetch(p.far[e + kGroup + k] + column, N * kVectorBytes);
+    Vec<V> z[kGroup][N];
+    z_block<V, N, Whole>(strips, p.near + e, p.far + e, p.f + e, weight.data(), ch.inner, v, z);
+    mark<V, N>(z, marks.at, marks.arcs, e, v, stride);
+    for (int q = 0; q < N; ++q) {
+      const Vec<V> share = load<Vec<V>>(mix.data() + (v + q) * L);
+      for (int k = 0; k < kGroup; ++k) sum[k] += share * leaky(z[k][q], slope);
     }
   }
 };

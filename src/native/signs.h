@@ -40,15 +40,33 @@ struct Strips : std::vector<Strip> {
   }
 };
 
+// The first `count` numbers from p on, and 0 beyond: nothing is read there.
+template <class V>
+inline Vec<V> load_some(const V* p, int64_t count) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 4) return (Vec<V>)_mm512_maskz_loadu_ps(__mmask16((1u << count) - 1), p);
+  else return (Vec<V>)_mm512_maskz_loadu_pd(__mmask8((1u << count) - 1), p);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(V) == 4) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (Vec<V>)_mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), lane));
+  } else {
+    const __m256i lane = _mm256_setr_epi64x(0, 1, 2, 3);
+    return (Vec<V>)_mm256_maskload_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), lane));
+  }
+#else
+  Vec<V> out = {};
+  std::memcpy(&out, p, size_t(count) * sizeof(V));
+  return out;
+#endif
+}
+
 // The numbers of strip v in a row of the caller's.
 template <class V, bool Whole>
 inline Vec<V> load_strip(const Strips& strips, const V* row, int64_t v) {
   if constexpr (Whole) return load<Vec<V>>(row + v * kLanes<V>);
   const Strip& s = strips[v];
-  if (s.count == kLanes<V>) return load<Vec<V>>(row + s.column);
-  Vec<V> out = {};
-  std::memcpy(&out, row + s.column, size_t(s.count) * sizeof(V));
-  return out;
+  return s.count == kLanes<V> ? load<Vec<V>>(row + s.column) : load_some(row + s.column, s.count);
 }
 
 template <class V>
@@ -81,10 +99,27 @@ inline unsigned lane_bits(Mask<V> m) {
 #endif
 }
 
+// Bit l: whether lane l is positive.
+template <class V>
+inline unsigned positive_bits(Vec<V> z) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 4) return _mm512_cmp_ps_mask((__m512)z, _mm512_setzero_ps(), _CMP_GT_OQ);
+  else return _mm512_cmp_pd_mask((__m512d)z, _mm512_setzero_pd(), _CMP_GT_OQ);
+#else
+  return lane_bits<V>(z > V(0));
+#endif
+}
+
 template <class V>
 inline void store_signs(uint8_t* at, int64_t v, Vec<V> z) {
-  const unsigned bits = lane_bits<V>(z > V(0));
-  for (int b = 0; b < kSignBytes<V>; ++b) at[v * kSignBytes<V> + b] = uint8_t(bits >> (8 * b));
+  const unsigned bits = positive_bits<V>(z);
+  if constexpr (kSignBytes<V> == 1) {
+    at[v] = uint8_t(bits);
+  } else {
+    const uint16_t two = uint16_t(bits);
+    static_assert(kSignBytes<V> == sizeof two);
+    std::memcpy(at + v * kSignBytes<V>, &two, sizeof two);
+  }
 }
 
 // The bit of lane l of the r-th strip of a word, moved to the top.
@@ -95,6 +130,18 @@ inline Mask<V> top_bits(MaskLane<V> word, int r) {
   Shift by;
   for (int l = 0; l < kLanes<V>; ++l) by[l] = Bits(8 * sizeof(V) - 1 - 8 * kSignBytes<V> * r - l);
   return (Mask<V>)(((Shift{} + Bits(word)) << by));
+}
+
+// Where a bit of the r-th strip of a word is set, a, elsewhere b.
+template <class V>
+inline Vec<V> by_signs(MaskLane<V> word, int r, Vec<V> a, Vec<V> b) {
+#if defined(__AVX512F__)
+  const auto bits = typename std::make_unsigned<MaskLane<V>>::type(word) >> (8 * kSignBytes<V> * r);
+  if constexpr (sizeof(V) == 4) return (Vec<V>)_mm512_mask_blend_ps(__mmask16(bits), (__m512)b, (__m512)a);
+  else return (Vec<V>)_mm512_mask_blend_pd(__mmask8(bits), (__m512d)b, (__m512d)a);
+#else
+  return top_bits<V>(word, r) < 0 ? a : b;
+#endif
 }
 
 }  // namespace

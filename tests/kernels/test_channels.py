@@ -154,6 +154,31 @@ def test_channel_scores_and_their_gradients(a, dim, heads, inner, backend):
             close(dweight, want[id(ch.weight)])
 
 
+@given(a=matrices, inner=st.sampled_from([1, 7, 8, 16, 17, 33]),
+       shape=st.sampled_from([(64, 1), (70, 1), (128, 1), (64, 2), (67, 3), (40, 1), (5, 4)]))  # fmt: skip
+def test_float32_gradients_of_scores_are_those_of_float64_up_to_rounding(a, inner, shape):
+    """Wide heads of float32 find the weights' gradient by sums of subsets, where vectors hold enough."""
+    dim, heads = shape
+    width = heads * dim
+    ch, mix, ds = (
+        detached(operands(a, width, inner, row=True)),
+        random(width, seed=8),
+        random(a.arcs, heads, seed=9),
+    )
+    with use("torch"):
+        exact = channel_scores_backward(a, ch, ds, mix, 0.2, 0, dim)
+    rough = Channels(*(None if t is None else t.float() for t in ch.tensors))  # type: ignore[arg-type]
+    with use("native"):
+        signs = Signs.room(a, rough, 0, dim)
+        channel_scores(a, rough, mix.float(), 0.2, 0, dim, heads, signs)
+        found = channel_scores_backward(a, rough, ds.float(), mix.float(), 0.2, 0, dim, signs)
+    for ours, theirs in zip(found, exact, strict=True):
+        assert ours is not None
+        assert theirs is not None
+        scale = float(theirs.abs().max()) if theirs.numel() else 0.0
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=2e-5 * scale + 1e-6)
+
+
 @pytest.mark.parametrize("kind", ["additive", "dot", "channel"])
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize(("rows", "columns", "density"), [(7, 5, 0.6), (23, 31, 0.3), (2, 400, 0.9)])

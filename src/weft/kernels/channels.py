@@ -29,6 +29,8 @@ from .sddmm import head_of
 
 _SOME = 1 << 20
 """Numbers of z at a time in the torch kernels."""
+_NARROW = 64
+"""Columns below which signs have the room of so many: last layers are narrow, and have memory to spare."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Signs:
 
     @classmethod
     def room(cls, a: CSR, ch: Channels, first: int, dim: int, begin: int = 0, share: int = 1) -> Signs | None:
-        """Uninitialised memory for as many rows from `begin` on as fit into [rows, w] numbers / share.
+        """Uninitialised memory for rows from `begin` on, as many as fit into [rows, max(w, 64)] / share.
 
         None where the C++ kernels do not take the operands: torch's make z again instead.
         """
@@ -108,7 +110,7 @@ class Signs:
             return None
         width, rows = ch.width, a.shape[0]
         stride = native.kernel("sign_bytes", ch.column, a.indices)(width, first, max(dim, 1))
-        most = rows * width * ch.column.element_size() // share // max(stride, 1)
+        most = rows * max(width, _NARROW) * ch.column.element_size() // share // max(stride, 1)
         past = int(a.indptr[begin]) + most
         end = int(torch.searchsorted(a.indptr, past, right=True)) - 1
         end = min(max(end, begin + 1), rows)
