@@ -13,6 +13,7 @@ from weft.comm import run_ranks
 from weft.comm.launch import cores
 from weft.errors import UserError
 from weft.planner import calibrate as room
+from weft.planner import proof
 from weft.planner.calibrate import calibrate
 from weft.planner.default import default_profile
 from weft.planner.profile import own_profile, read_profile
@@ -30,6 +31,7 @@ def few_points(monkeypatch):
     monkeypatch.setattr(room, "_NUMBERS", 500)
     monkeypatch.setattr(room, "_MESSAGES", (64, 4096))
     monkeypatch.setattr(room, "_partition", lambda: {"metis": 1e-6})
+    monkeypatch.setattr(proof, "_GRAPHS", dict.fromkeys(proof._GRAPHS, "er:nodes=40,features=4,classes=3"))
 
 
 def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):

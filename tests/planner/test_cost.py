@@ -19,7 +19,7 @@ from weft.planner.cost import (
     table_of,
 )
 from weft.planner.default import default_profile
-from weft.planner.profile import Curve, Link, tabulate
+from weft.planner.profile import KINDS, Curve, Link, Proved, tabulate
 from weft.planner.record import Kernel, Pass, Post, Product, Wait
 
 AXES = ("width", "degree", "bytes")
@@ -68,11 +68,35 @@ def test_a_product_takes_its_two_short_sides_to_the_table_of_its_long_one():
 
 def test_ranks_of_a_host_slow_each_other_down_and_threads_speed_up():
     step = Kernel("spmm", "multiply", 3, 3, 7, 4)
-    assert step_seconds(Machine(PROFILE, 2), step) == pytest.approx(21)
-    assert step_seconds(Machine(PROFILE, 2, hosts=2), step) == pytest.approx(7)
-    assert step_seconds(Machine(PROFILE, 2, hosts=2, threads=2), step) == pytest.approx(3.5)
-    slow = dataclasses.replace(PROFILE, call_seconds=0.5)
-    assert step_seconds(Machine(slow, 1), Pass("add", 10**9)) == pytest.approx(1.5)
+    assert step_seconds(Machine(PROFILE, 2), step) == ("walk", pytest.approx(21))
+    assert step_seconds(Machine(PROFILE, 2, hosts=2), step) == ("walk", pytest.approx(7))
+    assert step_seconds(Machine(PROFILE, 2, hosts=2, threads=2), step) == ("walk", pytest.approx(3.5))
+
+
+def test_what_no_cache_holds_is_a_kind_of_its_own():
+    for step, near in ((Product(10, 8, 8), "dense"), (Kernel("attend", "attend", 9, 9, 30, 4), "attend")):
+        assert step_seconds(Machine(PROFILE, 2), step)[0] == near
+    assert step_seconds(Machine(PROFILE, 2), Product(100_000, 8, 8))[0] == "dense"
+    assert step_seconds(Machine(PROFILE, 4), Product(100_000, 8, 8))[0] == "dense_far"
+    assert step_seconds(Machine(PROFILE, 4, hosts=2), Product(100_000, 8, 8))[0] == "dense"
+    assert step_seconds(Machine(PROFILE, 1), Pass("add", 20 << 20))[0] == "pass_far"
+    assert step_seconds(Machine(PROFILE, 1), Kernel("spmm", "multiply", 1, 5 << 20, 3, 1))[0] == "walk_far"
+
+
+def test_an_operation_costs_something_however_small_it_is():
+    slow = Machine(dataclasses.replace(PROFILE, call_seconds=0.5), 1)
+    assert run(slow, [Pass("add", 10**9), Pass("add", 8)], 0, {}).total == pytest.approx(2.0)
+
+
+def test_factors_of_a_proved_profile_multiply_what_each_kind_of_step_takes():
+    factors = dict.fromkeys(KINDS, 1.0) | {"walk": 2.0, "long": 3.0}
+    proved = Machine(dataclasses.replace(PROFILE, proved=(Proved(2, 1, 1, factors, 0.0),)), 2)
+    step = Kernel("spmm", "multiply", 3, 3, 7, 4)
+    assert run(proved, [step], 0, {}).total == 2 * run(Machine(PROFILE, 2), [step], 0, {}).total
+    # 100 bytes take 100 s; of those the first 64 are what a short message takes.
+    assert run(
+        proved, [Post(0, swap(100, 100, 1, 1)._replace(size=2), True)], 0, {"row": range(2)}
+    ).total == (pytest.approx(64 + 3 * 36))
 
 
 def swap(sent: int, received: int, target: int, source: int) -> Message:

@@ -21,6 +21,8 @@ _GRAPHS = (
     "kronecker:scale=13,degree=16,features=64,classes=16",
     "er:nodes=20000,degree=8,features=64,classes=16",
 )
+_CALIBRATE = 60.0
+"""Seconds: with trials of the trainer's own step."""
 _EXAMPLES = """  weft bench plan kronecker:scale=13 er:nodes=20000 --out here --ranks 1,2,4 --seconds 240
   mpirun --hostfile hosts -n 4 weft bench plan kronecker:scale=13 --out lab-100mbit
   weft bench plan --memory 20 --out here          peaks of 20 points, each in a run of its own
@@ -87,7 +89,7 @@ def _joined(
         prepare(folder, graphs)
     comm.barrier()
     if not comm.all_gather_json((folder / "profile.json").exists())[0]:
-        profile = calibrate(comm, base=read_profile(Path(known)) if known else None)
+        profile = calibrate(comm, _CALIBRATE, read_profile(Path(known)) if known else None)
         if comm.rank == 0:
             write_profile(profile, folder / "profile.json")
     points = points_of(graphs, models, comm.size, partitions, hidden, hosts)
@@ -124,9 +126,9 @@ def _started(
     prepare(folder, graphs)
     end = time.monotonic() + seconds
     if not (folder / "profile.json").exists():
-        made = run_ranks("weft.cli.calibrate:measured", min(8, 2 * cores()), "mpi", 20.0, stall_seconds=300)[
-            0
-        ]
+        made = run_ranks(
+            "weft.cli.calibrate:measured", min(8, 2 * cores()), "mpi", _CALIBRATE, stall_seconds=300
+        )[0]
         write_profile(parse_profile(made), folder / "profile.json")
     for count in ranks:
         points = points_of(graphs, models, count, partitions, hidden, 1, max(1, cores() // count))

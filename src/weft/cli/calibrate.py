@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..planner import Link, Profile
 
 _EXAMPLES = """  weft calibrate                        this machine, half a minute at most
-  weft calibrate --ranks 4 --seconds 30
+  weft calibrate --ranks 4 --seconds 60 with steps of the trainer itself, for plans that are right
   mpirun -n 8 weft calibrate            the ranks that are there, of one host or of several
   weft calibrate --out fast.json        to be edited, and given to weft plan --profile fast.json"""
 
@@ -28,7 +28,12 @@ def run(arguments: Sequence[str]) -> int:
         "one takes its place.", _EXAMPLES,
     )  # fmt: skip
     parser.add_argument("--ranks", metavar="N", help="ranks to start (twice the cores, 8 at most)")
-    parser.add_argument("--seconds", metavar="X", default="20", help="time to measure in (20)")
+    parser.add_argument(
+        "--seconds",
+        metavar="X",
+        default="20",
+        help="time to measure in (20); with 60, steps of the trainer are tried, too",
+    )
     parser.add_argument(
         "--engine", metavar="TEXT", help="how ranks talk: mpi, torch or threads (what is here)"
     )

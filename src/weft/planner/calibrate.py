@@ -1,4 +1,5 @@
-"""Measure a machine: kernels on one rank alone, then on all at once, then messages within and between hosts.
+"""Measure a machine: kernels on one rank alone, then on all at once, then messages within and between hosts;
+at last the trainer's own step (`proof.py`).
 
 Every rank calls `calibrate`; while one measures, the others sleep. All stays within a budget of seconds.
 """
@@ -37,7 +38,8 @@ from .cuts import Shape, cut
 from .default import default_profile
 from .foretell import foretell_rank
 from .plan import make_work
-from .profile import OTHERS, Curve, Link, Profile, Table, tabulate
+from .profile import OTHERS, Curve, Link, Profile, Proved, Table, tabulate
+from .proof import prove
 from .record import Kernel
 
 SECONDS = 20.0
@@ -51,8 +53,10 @@ _ARCS, _NUMBERS = 200_000, 2_000_000
 _MESSAGES = tuple(4**k for k in range(3, 13))
 _BATCHES = 5
 """Of messages: the quickest counts."""
-_SHARES = {"kernels": 0.55, "other": 0.2, "messages": 0.25}
-"""Of the budget."""
+_SHARES = {"kernels": 0.3, "other": 0.1, "messages": 0.1, "proof": 0.5}
+"""Of the budget; where there is no time for the proof, the others have it."""
+_PROOF = 5.0
+"""Seconds for as many ranks, below which no trials are begun."""
 _SHARED = 0.9
 """Of a core, below which ranks are said to share it."""
 _BESIDE = 0.15
@@ -69,15 +73,57 @@ def calibrate(comm: Communicator, seconds: float = SECONDS, base: Profile | None
     if not 0.5 <= seconds <= _MOST_SECONDS:
         raise UserError(f"--seconds {seconds:g} is no time to measure in. Use 5 to {_MOST_SECONDS:g}.")
     hosts = _hosts(comm)
+    counts, several = _counts(comm.size, hosts), len(set(hosts))
+    given, proof = seconds, seconds * _SHARES["proof"]
+    if proof < _PROOF * len(counts):  # no trials: their time is the others'
+        given, proof = seconds / (1 - _SHARES["proof"]), 0.0
     alone: dict[str, Any] = {}
     if comm.rank == 0 and base is None:
-        alone = _alone(seconds)
+        alone = _alone(given)
     _sleep_until(comm)
     together = _together(comm, hosts)
-    links = _links(comm, hosts, together["share"][-1] < _SHARED, seconds * _SHARES["messages"] / 2)
+    links = _links(comm, hosts, together["share"][-1] < _SHARED, given * _SHARES["messages"] / 2)
     made = {**alone, **together, **links} if comm.rank == 0 else {}
     found: dict[str, Any] = comm.all_gather_json(made)[0]
-    return _unpack(found) if base is None else _linked(base, found)
+    profile = _unpack(found) if base is None else _linked(base, found)
+    return _proved(comm, profile, counts, several, proof)
+
+
+def _counts(ranks: int, hosts: Sequence[str]) -> list[int]:
+    """Numbers of ranks to be proved: of one host all, half of them and so on down to one; of several all.
+
+    >>> _counts(6, ["a"] * 6), _counts(4, ["a", "a", "b", "b"])
+    ([6, 3, 1], [4])
+    """
+    counts = [ranks]
+    while len(set(hosts)) == 1 and counts[-1] > 1:
+        counts.append(counts[-1] // 2)
+    return counts
+
+
+def _proved(
+    comm: Communicator, profile: Profile, counts: Sequence[int], several: int, seconds: float
+) -> Profile:
+    """With factors for each of these numbers of ranks; without time for trials the profile stays as it is."""
+    from ..comm.launch import cores
+
+    known = [p for p in profile.proved if (p.hosts > 1) != (several > 1)]
+    if not seconds:
+        return replace(profile, proved=tuple(known))
+    given = torch.get_num_threads()
+    for count in counts:
+        threads = max(1, cores() * several // count) if several == 1 else 1
+        some = comm.split(0 if comm.rank < count else None, comm.rank, "world")
+        made = None
+        if some is not None:
+            torch.set_num_threads(threads)
+            proved = prove(some, profile, several, threads, seconds / len(counts))
+            made = proved and proved.as_list()
+        _sleep_until(comm)
+        if told := comm.all_gather_json(made)[0]:
+            known.append(Proved.of(told))
+    torch.set_num_threads(given)
+    return replace(profile, proved=tuple(known))
 
 
 def _hosts(comm: Communicator) -> list[str]:

@@ -6,13 +6,14 @@
     pass      bytes / bandwidth
     message   link(bytes): within a host, or between two, whose ranks share their link
 
-`run` puts them on one clock: a message that was posted travels, as far as the link hides it, while the rank
-computes; where the rank waits for it, the rest is waited for.
+`timed` looks all of a rank's steps up; `clock` puts them on one clock: a message that was posted travels, as
+far as the link hides it, while the rank computes; where the rank waits for it, the rest is waited for. What
+each kind of step takes is multiplied by a factor, where the profile was proved (`proof.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..comm.ledger import Message
@@ -26,6 +27,10 @@ _GRAIN = 1 << 18
 """Bytes of a pass, read and written, from which on torch gives it to several threads."""
 _FOLD = 3.0
 """One's own message function, over (+, ×): docs/log.md has 1.3 to 3.3."""
+_CACHED = 16 << 20
+"""Bytes that all ranks of a host touch in a step, up to which they are likely still in a cache."""
+_SHORT = 64
+"""Bytes of a message of which the link's latency is all that counts."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class Machine:
         return crowded or self.profile.inside
 
     @property
+    def factors(self) -> Mapping[str, float]:
+        """Kind of step → how much longer it took than foretold, when the trainer's own step was measured."""
+        return self.profile.factors(self.ranks, self.hosts, self.threads)
+
+    @property
     def rank_bytes(self) -> int:
         """Memory that a rank may have."""
         return (self.memory_bytes or self.profile.memory_bytes) // self.crowd
@@ -101,12 +111,18 @@ def table_of(step: Kernel) -> str:
 def kernel_seconds(profile: Profile, step: Kernel) -> float:
     """A walk over a sparse matrix, on one thread of a machine that does nothing else."""
     table = profile.kernels[table_of(step)]
-    widest = table.points[0][-1]
+    widest, degrees = table.points[0][-1], table.points[1]
     scale = max(1.0, step.width / widest) * step.itemsize / 4
-    each = table.at(
-        width=step.width, degree=max(1.0, step.arcs / max(1, step.rows)),
-        bytes=max(1, step.columns * step.width * step.itemsize),
-    )  # fmt: skip
+    degree = max(1.0, step.arcs / max(1, step.rows))
+
+    def at(degree: float) -> float:
+        size = max(1, step.columns * step.width * step.itemsize)
+        return table.at(width=step.width, degree=degree, bytes=size)
+
+    each = at(degree)
+    if degree < degrees[0] and len(degrees) > 1:  # what a row costs is shared by fewer arcs still
+        row = (at(degrees[0]) - at(degrees[1])) / (1 / degrees[0] - 1 / degrees[1])
+        each += max(0.0, row) * (1 / degree - 1 / degrees[0])
     out = step.rows * step.width * step.itemsize / profile.bandwidth
     return step.arcs * each * scale * (_FOLD if step.kind == "fold" else 1) + (0 if step.arcs else out)
 
@@ -120,20 +136,25 @@ def product_seconds(profile: Profile, step: Product) -> float:
     return step.rows * step.inputs * step.outputs * each * step.itemsize / 4
 
 
-def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> float:
-    """Of one rank of the machine."""
+def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> tuple[str, float]:
+    """(kind, seconds) of one rank of the machine; what an operation costs at least comes on top."""
     profile, threads = machine.profile, machine.threads
     if isinstance(step, Kernel):
-        work = kernel_seconds(profile, step) * machine.slower_at("walk", threads)
+        kind = "walk" if table_of(step) == "spmm" else "attend"
+        touched = (step.columns + step.rows) * step.width * step.itemsize
+        seconds = kernel_seconds(profile, step) * machine.slower_at("walk", threads)
     elif isinstance(step, Product):
-        work = product_seconds(profile, step) * machine.slower_at("dense", threads)
+        kind, touched = "dense", step.rows * (step.inputs + step.outputs) * step.itemsize
+        seconds = product_seconds(profile, step) * machine.slower_at("dense", threads)
     elif isinstance(step, Draw):
+        kind, touched = "pass", 2 * step.rows * step.width * step.itemsize
         each = profile.kernels["dropout"].at(width=max(1, step.width))
-        work = step.rows * step.width * each * machine.slower_at("dense", threads)
+        seconds = step.rows * step.width * each * machine.slower_at("dense", threads)
     else:
+        kind, touched = "pass", step.bytes
         alone = step.bytes < _GRAIN  # torch does not divide it
-        work = step.bytes / profile.bandwidth * machine.slower_at("pass", 1 if alone else threads)
-    return work + profile.call_seconds
+        seconds = step.bytes / profile.bandwidth * machine.slower_at("pass", 1 if alone else threads)
+    return kind + ("_far" if touched * machine.crowd > _CACHED else ""), seconds
 
 
 def message_seconds(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:
@@ -232,30 +253,83 @@ def side_by_side(ranks: Sequence[Seconds], share: float) -> Seconds:
     return max(ranks, key=lambda rank: rank.total)
 
 
-def run(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]) -> Seconds:
-    """One rank's clock over its steps.
+@dataclass(frozen=True)
+class Timed:
+    """A step with its seconds by kind."""
+
+    what: str
+    """work: the rank computes; call: it sends and waits; post: a message begins; wait: for its end."""
+    seconds: Mapping[str, float]
+    number: int = 0
+    """Of a message."""
+    overlap: float = 0.0
+    """The share of a message that computation hides."""
+
+    def scaled(self, factors: Mapping[str, float]) -> float:
+        return sum(part * factors.get(kind, 1.0) for kind, part in self.seconds.items())
+
+
+def timed(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]) -> list[Timed]:
+    """One rank's steps, looked up.
 
     lines   axis → the ranks of this rank's line along it
+    """
+    found = []
+    for step in steps:
+        if isinstance(step, Post):
+            peers = lines[step.message.line]
+            whole = message_seconds(machine, step.message, rank, peers)
+            short = min(whole, latency(machine, step.message, rank, peers)) if whole else 0.0
+            hidden = overlap_of(machine, step.message, rank, peers)
+            parts = {"short": short, "long": whole - short}
+            found.append(Timed("call" if step.blocking else "post", parts, step.number, hidden))
+        elif isinstance(step, Wait):
+            found.append(Timed("wait", {}, step.number))
+        else:
+            kind, seconds = step_seconds(machine, step)
+            parts = {kind: seconds / machine.share, "call": machine.profile.call_seconds / machine.share}
+            found.append(Timed("work", parts))
+    return found
+
+
+def latency(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:
+    """What a message would take if it said next to nothing."""
+
+    def short(side: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        return tuple((p, min(size, _SHORT)) for p, size in side)
+
+    bare = message._replace(sent=short(message.sent), received=short(message.received))
+    return message_seconds(machine, bare, rank, peers)
+
+
+def clock(steps: Sequence[Timed], factors: Mapping[str, float]) -> Seconds:
+    """A rank's seconds over its steps.
+
+    >>> steps = [Timed("post", {"long": 2.0}, 0, 0.5), Timed("work", {"walk": 3.0}), Timed("wait", {}, 0)]
+    >>> clock(steps, {}), clock(steps, {"walk": 2.0}).total
+    (Seconds(total=4.0, compute=3.0, messages=1.0), 7.0)
     """
     now = compute = 0.0
     free = 0.0  # when the rank's link is free again
     flying: dict[int, tuple[float, float]] = {}  # (the part that computation may hide: its end; the rest)
     for step in steps:
-        if isinstance(step, Post):
-            peers = lines[step.message.line]
-            seconds = message_seconds(machine, step.message, rank, peers)
-            if step.blocking:
-                now = max(now, free) + seconds
-                free = now
-                continue
-            hidden = overlap_of(machine, step.message, rank, peers) * seconds
-            free = max(now, free) + hidden
-            flying[step.number] = (free, seconds - hidden)
-        elif isinstance(step, Wait):
+        seconds = step.scaled(factors)
+        if step.what == "wait":
             end, rest = flying.pop(step.number)
             now = max(now, end) + rest
-        else:
-            seconds = step_seconds(machine, step) / machine.share
+        elif step.what == "work":
             compute += seconds
             now += seconds
+        elif step.what == "call":
+            now = max(now, free) + seconds
+            free = now
+        else:
+            hidden = step.overlap * seconds
+            free = max(now, free) + hidden
+            flying[step.number] = (free, seconds - hidden)
     return Seconds(now, compute, now - compute)
+
+
+def run(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]) -> Seconds:
+    """One rank's clock over its steps."""
+    return clock(timed(machine, steps, rank, lines), machine.factors)

@@ -24,7 +24,7 @@ from ..train.metrics import loss_sum
 from ..train.placed import Placed
 from ..train.task import Step as Update
 from ..train.tasks import TASKS
-from .cost import Machine, Seconds, run
+from .cost import Machine, Seconds, Timed, clock, timed
 from .cuts import Cut
 from .record import Draw, Kernel, Pass, Product, Recorder
 
@@ -45,6 +45,8 @@ class Rank:
     """Memory at its peak, with what a process needs for itself."""
     operations: int
     """Kernels, products and passes of an epoch."""
+    steps: Sequence[Timed] = ()
+    """What `seconds` comes of; a batch's are left out."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,9 @@ def foretell_rank(
     steps = list(recorder.steps)  # an evaluation's messages are no part of them
     held = held_bytes(machine, recorder, model) + values + evaluation_bytes(model, A, x)
     done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in steps)
-    seconds = run(machine, steps, rank, lines).scaled(1, machine.profile.update_seconds / machine.share)
-    return Rank(rank, seconds, Volume.of(books), held, done)
+    looked_up = timed(machine, steps, rank, lines)
+    looked_up.append(Timed("work", {"call": machine.profile.update_seconds / machine.share}))
+    return Rank(rank, clock(looked_up, machine.factors), Volume.of(books), held, done, looked_up)
 
 
 def evaluation_bytes(model: Model, A: Operator, x: Tensor) -> int:

@@ -125,6 +125,40 @@ class Link:
         return cls(Curve(sizes, tuple(latency + size / bandwidth for size in sizes)), overlap)
 
 
+_NEAR = ("walk", "attend", "dense", "pass")
+KINDS = (*_NEAR, *(f"{kind}_far" for kind in _NEAR), "call", "short", "long")
+"""Kinds of steps: walks over sparse matrices, those of attention, dense products, plain passes, each where
+what all ranks of a host touch in it fits into caches and where it comes from far; what an operation costs
+however small it is; of messages the part that the shortest take, and the rest."""
+
+
+@dataclass(frozen=True)
+class Proved:
+    """The trainer's own step, foretold and measured on so many ranks."""
+
+    ranks: int
+    hosts: int
+    threads: int
+    factors: Mapping[str, float]
+    """Kind of step → how much longer it takes than foretold."""
+    error: float
+    """What is left between both, as a share: the median."""
+
+    def as_list(self) -> list[Any]:
+        """What travels."""
+        return [self.ranks, self.hosts, self.threads, dict(self.factors), self.error]
+
+    @classmethod
+    def of(cls, told: Sequence[Any]) -> Proved:
+        return cls(*told)
+
+    def far(self, ranks: int, hosts: int, threads: int) -> float:
+        """How unlike other ranks are."""
+        crowd, others = self.ranks / self.hosts, ranks / hosts
+        apart = abs(math.log(crowd / others)) + abs(math.log(self.threads / threads))
+        return apart + abs(math.log(self.hosts / hosts)) / 2 + 10 * ((self.hosts > 1) != (hosts > 1))
+
+
 @dataclass(frozen=True)
 class Profile:
     """One machine."""
@@ -159,6 +193,20 @@ class Profile:
     """What a step costs beside its operations: loops, the optimiser, Python."""
     others: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict)
     """(speedup, slowdown) of dense products and of plain passes."""
+    proved: tuple[Proved, ...] = ()
+
+    def factors(self, ranks: int, hosts: int = 1, threads: int = 1) -> Mapping[str, float]:
+        """Those of the ranks most alike; none where the profile was not proved.
+
+        >>> from dataclasses import replace
+        >>> from weft.planner.default import default_profile
+        >>> one = Proved(1, 1, 2, {"walk": 1.5}, 0.1)
+        >>> both = replace(default_profile(), proved=(one, Proved(4, 1, 1, {"walk": 2.0}, 0.1)))
+        >>> both.factors(1, 1, 2), both.factors(8), both.factors(4, 4), default_profile().factors(2)
+        ({'walk': 1.5}, {'walk': 2.0}, {}, {})
+        """
+        alike = min(self.proved, key=lambda p: p.far(ranks, hosts, threads), default=None)
+        return {} if alike is None or (alike.hosts > 1) != (hosts > 1) else alike.factors
 
     @property
     def days(self) -> int:
@@ -216,6 +264,11 @@ class Profile:
                 name: {"speedup": curve(up, "threads", "factor"), "slowdown": curve(down, "ranks", "factor")}
                 for name, (up, down) in self.others.items()
             },
+            "proved": [
+                {"ranks": p.ranks, "hosts": p.hosts, "threads": p.threads, "factors": dict(p.factors),
+                 "error": p.error}
+                for p in self.proved
+            ],
         }  # fmt: skip
 
 
@@ -331,6 +384,12 @@ class _Fields:
     def part(self, name: str) -> _Fields:
         return _Fields(*self._take(name))
 
+    def parts(self, name: str) -> list[_Fields]:
+        value, where = self._take(name)
+        if not isinstance(value, list) or len(value) > _MOST_POINTS:
+            raise _Odd(f"{where} is no list")
+        return [_Fields(each, f"{where}[{place}]") for place, each in enumerate(value)]
+
     def names(self) -> Iterator[str]:
         for name in self._found:
             yield str(name)
@@ -379,6 +438,20 @@ def _others(found: _Fields) -> dict[str, tuple[Curve, Curve]]:
     return made
 
 
+def _proved(found: _Fields) -> tuple[Proved, ...]:
+    made = []
+    for each in found.parts("proved"):
+        factors = each.part("factors")
+        made.append(
+            Proved(
+                each.whole("ranks", 1, 1 << 20), each.whole("hosts", 1, 1 << 20),
+                each.whole("threads", 1, 1 << 20),
+                {kind: factors.number(kind, 1e-3, 1e3) for kind in KINDS}, each.number("error", 0, 1e3),
+            )
+        )  # fmt: skip
+    return tuple(made)
+
+
 def _table(found: _Fields, names: Sequence[str]) -> Table:
     axes = found.part("axes")
     points = tuple(axes.numbers(name, 1e-9, 1e18, rising=True) for name in names)
@@ -408,6 +481,7 @@ def _profile(found: _Fields) -> Profile:
         None if found.lacks("crowded") else _link(found.part("crowded")),
         0.0 if found.lacks("update_seconds") else found.number("update_seconds", 0, 10),
         {} if found.lacks("others") else _others(found.part("others")),
+        () if found.lacks("proved") else _proved(found),
     )  # fmt: skip
 
 
