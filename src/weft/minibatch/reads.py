@@ -61,7 +61,7 @@ def seed_reads(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_source(block: Block) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """(sources, the targets of all arcs by source, the sources that are read, where each one's arcs begin)."""
+    """(sources, the targets of all arcs by source, the sources that are read, where their arcs begin)."""
     by_source = block.matrix.T
     counts = by_source.counts.numpy()
     read = counts.nonzero()[0]

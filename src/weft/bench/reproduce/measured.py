@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ...graph import load
-from ...graph.generators import GENERATORS
-from ...graph.loading import data_sets
+from ...graph.loading import GENERATORS, data_sets
 from ..baselines import BASELINES
 from ..epoch import bench_epoch
 from ..ranks import bench_ranks

@@ -298,9 +298,7 @@ def _systems(p: Parameters, title: str, said: str) -> Outcome:
             line=1.0,
         ),
     ]
-    notes = [
-        "DGL is not run; CAGNET is its 1D algorithm as bench/baselines has it, no bias and plain gradient descent"
-    ]
+    notes = ["DGL is not run; CAGNET is its 1D algorithm as bench/baselines has it"]
     if not p["pyg"] or not pyg_here():
         notes.append("PyG is left out" if pyg_here() else "PyG is not installed")
     return Outcome(rows, compared, figure_of(panels, title, 2), notes)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from ...errors import UserError
 from ...graph import load, open_store
-from ...graph.generators import GENERATORS
 from ...graph.known import KNOWN
-from ...graph.loading import data_sets, locate
+from ...graph.loading import GENERATORS, data_sets, locate
 from .item import Item, Paper, Parameters
 
 NEAR = 0.05
