@@ -291,8 +291,8 @@ def fig11(p: Parameters) -> Outcome:
         compared,
         figure_of([Panel("push-pull", rows, "ranks", "seconds", "feed")], "P3, Figure 11"),
         [
-            "ranks of one machine share its cores: little to hide; weft bench pipeline joins the ranks of a job, "
-            "and lab/hosts.py gives them links of a given bandwidth"
+            "ranks of one machine share its cores: little to hide; weft bench pipeline joins the ranks of a "
+            "job, and lab/hosts.py gives them links of a given bandwidth"
         ],
     )
 
