@@ -292,7 +292,7 @@ CAGNET = Paper(
         Item(
             "fig1",
             "epochs of 1D, 1.5D, 2D, six ranks a node",
-            110,
+            180,
             fig1,
             {"graphs": list(LIKE), "ranks": [4], "hidden": 16, "paper_ranks": [4, 16, 36, 64, 100], **_TIMES},
             {"graphs": FULL, "ranks": [4, 16, 36, 64, 100], "epochs": 100},
@@ -302,7 +302,7 @@ CAGNET = Paper(
         Item(
             "fig2",
             "epochs of 1D, 1.5D, one rank a node",
-            90,
+            150,
             fig2,
             {"graphs": list(LIKE)[1:], "ranks": [4], "hidden": 16, "paper_ranks": [4, 16, 36, 64], **_TIMES},
             {"graphs": FULL, "ranks": [4, 16, 36, 64], "epochs": 100},
@@ -312,7 +312,7 @@ CAGNET = Paper(
         Item(
             "fig3",
             "epochs of 2D and 3D",
-            110,
+            130,
             fig3,
             {
                 "graphs": list(LIKE)[1:],

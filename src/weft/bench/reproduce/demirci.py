@@ -458,7 +458,7 @@ DEMIRCI = Paper(
         Item(
             "fig3",
             "strong scaling of HP, GP, RP and CAGNET",
-            90,
+            130,
             fig3,
             {"graph": "email-enron", "ranks": [1, 2, 4], "hidden": 16, "paper_ranks": [16, 64], **_TIMES},
             {"graph": "amazon0601", "ranks": [16, 32, 64, 128, 256, 512], "paper_ranks": [16, 64, 256, 512]},
@@ -468,7 +468,7 @@ DEMIRCI = Paper(
         Item(
             "fig4a",
             "time of computing and of messages",
-            60,
+            100,
             fig4a,
             {"graph": "copapersdblp", "instead": _SOCIAL, "ranks": [2, 4], "hidden": 16, **_TIMES},
             {"ranks": [16, 32, 64, 128, 256, 512]},
@@ -504,7 +504,7 @@ DEMIRCI = Paper(
         ),
         Item(
             "fig5",
-            "volume of mini-batches under HP and SHP",
+            "volume and time of mini-batches under HP and SHP",
             60,
             fig5,
             {

@@ -472,7 +472,7 @@ MGGCN = Paper(
         Item(
             "fig10",
             "epochs beside the baselines, DGX-V100",
-            90,
+            120,
             fig10,
             _COMMON | {"ranks": [1, 2], "pyg": 1},
             {"graphs": FULL, "hidden": 512, "ranks": [1, 2, 4, 8]},
@@ -483,7 +483,7 @@ MGGCN = Paper(
         Item(
             "fig12",
             "epochs beside the baselines, DGX-A100",
-            90,
+            120,
             fig12,
             _COMMON | {"ranks": [1, 2], "pyg": 1},
             {"graphs": FULL, "hidden": 512, "ranks": [1, 2, 4, 8]},
