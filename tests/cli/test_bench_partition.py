@@ -12,7 +12,7 @@ COMMANDS = {
     "grids": [GRAPH, "--ranks", "4"],
     "order": [GRAPH, "--widths", "4", "--rounds", "1"],
     "stochastic": ["karate", "--parts", "2", "--batch-size", "9", "--fresh", "5", "--batches", "2",
-                   "--fanouts", "3,all"],
+                   "--fanouts", "3,all", "--steps", "2", "--engine", "threads"],
     "accelerate": [GRAPH, "--width", "4", "--rounds", "1", "--threads", "1", "--pyg"],
 }  # fmt: skip
 
@@ -41,6 +41,7 @@ def test_a_table_and_its_json_have_the_same_rows(weft: Weft, bench: str):
             "unknown layer for this benchmark 'gnc'. Did you mean 'gcn'?",
         ),
         (["stochastic", "karate"], "--batch-size 20000 is more than the graph's 34 vertices."),
+        (["stochastic", "karate", "--engine", "thread"], "unknown engine 'thread'. Did you mean 'threads'?"),
         (["stochastic", "karate", "--fanouts", "0"], "fan-out '0' in '0' is not a number from 1"),
     ],
 )

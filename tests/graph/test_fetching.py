@@ -11,6 +11,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft.errors import UserError
@@ -179,6 +180,36 @@ def test_a_fetched_set_of_ogb_is_loaded_by_its_name(site, monkeypatch):
     fetch(replace(KNOWN["ogbn-arxiv"], files=(file,), size=1000), "data")
     monkeypatch.setenv("WEFT_DATA", "data")
     assert load("ogbn-arxiv").num_arcs == 2
+
+
+def test_the_fetched_reddit_of_dgl_is_loaded_by_its_name(site, monkeypatch):
+    matrix, about = io.BytesIO(), io.BytesIO()
+    np.savez(matrix, row=np.array([0, 1]), col=np.array([1, 2]), data=np.ones(2), shape=np.array([3, 3]),
+             format=b"coo")  # fmt: skip
+    np.savez(about, feature=np.ones((3, 2)), label=np.arange(3), node_types=np.arange(1, 4))
+    parts = {"reddit_graph.npz": matrix.getvalue(), "reddit_data.npz": about.getvalue()}
+    file = site.file("reddit.zip", zipped(**parts))
+    fetch(replace(KNOWN["reddit-dgl"], files=(file,), size=1000), "data")
+    monkeypatch.setenv("WEFT_DATA", "data")
+    assert load("reddit-dgl").num_arcs == 2
+    assert load("reddit-dgl").num_features == 2
+
+
+def test_addresses_of_one_house_follow_its_pattern():
+    """Written down without a network: a new one must look like those that were tried."""
+    snap, law = "https://snap.stanford.edu/data/", "http://data.law.di.unimi.it/webdata/"
+    for name in ("amazon0601", "cit-patents", "roadnet-ca"):
+        (file,) = KNOWN[name].files
+        assert file.url == f"{snap}{file.path}"
+        assert file.path.lower() == f"{name}.txt.gz"
+        assert KNOWN[name].page == f"{snap}{file.path.removesuffix('.txt.gz')}.html"
+    for name in ("com-amazon", "com-youtube", "com-dblp", "com-orkut"):
+        (file,) = KNOWN[name].files
+        assert file.url == f"{snap}bigdata/communities/{name}.ungraph.txt.gz"
+    for name in ("cnr-2000", "uk-2002", "uk-2006-05", "uk-union-2006-06-2007-05"):
+        assert [f.url for f in KNOWN[name].files] == [
+            f"{law}{name}/{name}.{e}" for e in ("graph", "properties")
+        ]
 
 
 def test_sizes_that_are_known_bound_what_a_server_may_send(site):

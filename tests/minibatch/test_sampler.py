@@ -11,11 +11,10 @@ from torch import Tensor
 from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, normalise
-from weft.minibatch import Block, Reads, Sampler, Topology, parse_fanouts, sampled_arcs
+from weft.minibatch import Block, Reads, Sampler, Topology, parse_fanouts
 from weft.minibatch.cache import held_parts
 from weft.minibatch.topology import RowsOf, part_bytes
 from weft.parallel import Blocks, ByBlocks, Cyclic, Grid, Volume, counted
-from weft.partition import PartitionOptions, partition_graph
 
 N = 61
 EVERY = {
@@ -156,18 +155,6 @@ def test_words_of_a_hop_are_those_that_the_frontiers_say():
         assert frontier == sum(1 + int((owner[seeds_of(p)] == rank).sum()) for p in others)
         abroad = seeds_of(rank)[owner[seeds_of(rank)] != rank]
         assert sample == abroad.numel() + int(degree[abroad].clamp(max=4).sum())
-
-
-def test_the_arcs_of_a_batch_are_those_of_its_blocks_and_make_a_partition():
-    sampler = Sampler(Topology.read(directed(), EVERY["mean"]), [3, 2], seed=0)
-    rows, columns = sampled_arcs(sampler, torch.tensor([1]), 1)(7)
-    blocks = sampler.blocks(torch.tensor([1]), 7)
-    assert rows.size == columns.size == sum(b.arcs for b in blocks)
-    assert set(rows.tolist()) <= set(blocks[0].targets.tolist())
-    pytest.importorskip("mtkahypar")
-    batches = sampled_arcs(sampler, torch.arange(N), 10)
-    made = partition_graph(directed(), 3, "stochastic", PartitionOptions(sampler=batches, batches=5))
-    assert set(made.tolist()) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("text", ["", "25,", "25,0", "ten", "5,-3", "2.5"])

@@ -14,7 +14,8 @@ from weft.comm import Communicator, Ledger, run_ranks
 from weft.errors import UserError
 from weft.graph import Graph, load, split, write_store
 from weft.kernels import native
-from weft.minibatch import STALENESS, parse_bytes
+from weft.minibatch import STALENESS, parse_bytes, seed_reads
+from weft.partition import PartitionOptions, batch_volume, partition_graph
 from weft.train import Trainer
 from weft.train.classes import Classes
 from weft.train.config import BatchConfig
@@ -54,6 +55,36 @@ def test_parts_and_copies_change_nothing_but_the_words(way, feed):
     assert all(ours["held"] <= parse_bytes(budget) for budget, ours in held.items())
     assert seen["10MB"][:2] == (4, 4)  # everything everywhere
     assert words[0] > words[-1]
+
+
+@pytest.mark.parametrize("fanouts", ["4,3", "all,all"])
+@pytest.mark.parametrize("method", ["hash", "metis"])
+def test_pull_fetches_the_volume_of_the_hypergraph_of_what_seeds_read(tmp_path, method, fanouts):
+    """Nets are input vertices, pins the seeds that read them: Σ (λ − 1) rows of 13 features, exactly."""
+    graph, ranks = small(features=13), 4
+    parts = partition_graph(graph, ranks, method, PartitionOptions()).numpy()
+    np.save(tmp_path / "parts.npy", parts)
+    made = settings("sage", batch__fanouts=fanouts, batch__feed="pull", batch__memory_budget="9KB")
+    made.parallel.partition = str(tmp_path / "parts.npy")
+    alone = Trainer(graph, settings("sage", batch__fanouts=fanouts))
+    volume = arcs = 0
+    for step in alone.task.epoch(1):
+        blocks = alone.encoder.sampler.blocks(step.ids, step.noise.epoch)
+        volume += batch_volume(*seed_reads(blocks), parts, ranks)
+        pairs = [(b.targets.repeat_interleave(b.indptr.diff()), b.neighbours) for b in blocks]
+        rows, columns = (torch.cat(each).numpy() for each in zip(*pairs, strict=True))
+        arcs += batch_volume(rows, columns, parts, ranks)
+
+    def work(comm: Communicator) -> tuple[int, int]:
+        trainer = Trainer(graph, made, comm)
+        with Ledger(comm) as books:
+            trainer.step(1)
+        return books.words("pull"), trainer.facts()["copies"]["features"]
+
+    found = run_ranks(work, ranks, "threads")
+    assert {held for _, held in found} == {1}  # no rank has copies of others' rows
+    assert sum(words for words, _ in found) == 13 * volume
+    assert volume != arcs  # which is what a hop's arcs would say
 
 
 def test_more_ranks_than_features_leaves_some_without_a_column():

@@ -197,8 +197,9 @@ def test_stochastic_parts_are_made_of_batches_like_the_runs():
         assert np.array_equal(rows, wanted[0])
         assert np.array_equal(columns, wanted[1])
     made.batch = BatchConfig(batch_size=19, fanouts="2,1")
-    rows, _ = own_batches(small(), made, trainer.model)()(3)
-    assert 0 < rows.size <= 19 * 2 + 3 * 19 * 1  # the hops of 19 seeds
+    seeds, _ = own_batches(small(), made, trainer.model)()(3)
+    assert np.unique(seeds).size == 19
+    assert 19 < seeds.size <= 19 * (1 + 2) * (1 + 1)  # pairs of a seed and a row that it reads
     made.batch = BatchConfig()
     assert own_batches(small(), made, trainer.model) is None
 

@@ -45,6 +45,7 @@ def bench_cache(
     loaded = load(f"{graph}{',' if ':' in graph else ':'}features={features},classes=16")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         store = str(write_store(loaded, Path(folder) / "g.weft"))
+        size = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs, "ranks": ranks}
         del loaded
         answers = run_ranks(
             "weft.bench.cache:measure", ranks, engine, store, list(budgets), asdict(task), stall_seconds=600
@@ -56,7 +57,7 @@ def bench_cache(
         words, least = total["pull"] + total["ask"], total["fewest"] * features
         plain = rows[0]["words"] if rows else words
         rows.append({
-            "budget": budget or "none", "room": each[0]["room"], "rows": total["pull"] // features,
+            **size, "budget": budget or "none", "room": each[0]["room"], "rows": total["pull"] // features,
             "fewest": total["fewest"], "distinct": total["distinct"], "words": words,
             "over": words / max(least, 1), "less": plain / max(words, 1), "batches": each[0]["batches"],
             "seconds": max(rank["seconds"] for rank in each),

@@ -61,7 +61,10 @@ def bench_partition(
                     used = [spent[name] for name in CUTS if name in spent]
                     seconds += sum(each for each, _ in used)
                     cpu += sum(each for _, each in used)
-                row: dict[str, Any] = {"graph": name, "parts": count, "method": method}
+                row: dict[str, Any] = {
+                    "graph": name, "vertices": graph.num_nodes, "arcs": graph.num_arcs,
+                    "parts": count, "method": method,
+                }  # fmt: skip
                 row |= {"seconds": seconds, "cpu_seconds": cpu}
                 row |= measure(graph, made, count).as_dict()
                 base = base or row

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..comm import Communicator, run_ranks
-from ..graph import load, open_store, write_store
+from ..graph import Graph, Store, load, open_store, write_store
 from ..train import RunConfig, Trainer
 from ..train.sampled import Sampled
 
@@ -42,7 +42,7 @@ def bench_pipeline(graph: str, ranks: Sequence[int], task: Task, engine: str) ->
     drawing   seconds that its samples took, whoever drew;   waiting  that the batch waited for them
     """
     loaded = load(graph)
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         store = str(write_store(loaded, Path(folder) / "g.weft"))
         del loaded
@@ -50,26 +50,43 @@ def bench_pipeline(graph: str, ranks: Sequence[int], task: Task, engine: str) ->
             answers = run_ranks(
                 "weft.bench.pipeline:measure", size, engine, store, asdict(task), stall_seconds=600
             )
-            for number, row in enumerate(answers[0]):
-                each = [answer[number] for answer in answers]
-                assert all(r["losses"] == row["losses"] for r in each)
-                slowest = {
-                    key: statistics.median(max(r[key][k] for r in each) for k in range(task.rounds))
-                    for key in ("seconds", "drawing", "waiting")
-                }
-                rows.append({"ranks": size, **{k: row[k] for k in ("pipeline", "prefetch")}, **slowest})
-            same = [row["losses"] for row in answers[0]]
-            assert same[0] == same[1], "samples drawn ahead changed a loss"
-            assert same[2] == same[3], "samples drawn ahead changed a loss of the pipeline"
+            rows += _rows(answers, task)
+    return rows
+
+
+def join_pipeline(comm: Communicator, graph: Graph | Store, task: Task) -> list[dict[str, Any]]:
+    """The same rows on ranks that somebody started, which may lie on several hosts; every rank calls it."""
+    return _rows(comm.all_gather_json(_measure(comm, graph, asdict(task))), task)
+
+
+def _rows(answers: Sequence[list[dict[str, Any]]], task: Task) -> list[dict[str, Any]]:
+    """A row for each way, of what every rank measured."""
+    rows = []
+    for number, row in enumerate(answers[0]):
+        each = [answer[number] for answer in answers]
+        assert all(r["losses"] == row["losses"] for r in each)
+        slowest = {
+            key: statistics.median(max(r[key][k] for r in each) for k in range(task.rounds))
+            for key in ("seconds", "drawing", "waiting")
+        }
+        rows.append({"ranks": len(answers), **{k: row[k] for k in ("pipeline", "prefetch")}, **slowest})
+    same = [row["losses"] for row in answers[0]]
+    assert same[0] == same[1], "samples drawn ahead changed a loss"
+    assert same[2] == same[3], "samples drawn ahead changed a loss of the pipeline"
     return rows
 
 
 def measure(comm: Communicator, store: str, task: dict[str, Any]) -> list[dict[str, Any]]:
+    """On a rank that was started for it."""
+    return _measure(comm, open_store(store, verify=False), task)
+
+
+def _measure(comm: Communicator, source: Graph | Store, task: dict[str, Any]) -> list[dict[str, Any]]:
     """On a rank: the four ways, taken in turn."""
     if comm.engine != "threads":
         torch.set_num_threads(1)
     ways = list(itertools.product((False, True), (0, task["ahead"])))
-    trainers = [_trainer(comm, store, task, *way) for way in ways]
+    trainers = [_trainer(comm, source, task, *way) for way in ways]
     rows: list[dict[str, Any]] = [
         {"pipeline": pipeline, "prefetch": ahead, "seconds": [], "drawing": [], "waiting": [], "losses": []}
         for pipeline, ahead in ways
@@ -95,10 +112,12 @@ def measure(comm: Communicator, store: str, task: dict[str, Any]) -> list[dict[s
     return rows
 
 
-def _trainer(comm: Communicator, store: str, task: dict[str, Any], pipeline: bool, ahead: int) -> Trainer:
+def _trainer(
+    comm: Communicator, source: Graph | Store, task: dict[str, Any], pipeline: bool, ahead: int
+) -> Trainer:
     config = RunConfig()
     config.model.name, config.model.hidden = task["model"], task["hidden"]
     config.model.layers = task["fanouts"].count(",") + 1
     config.batch.batch_size, config.batch.fanouts = task["batch_size"], task["fanouts"]
     config.batch.feed, config.batch.pipeline, config.batch.prefetch = task["feed"], pipeline, ahead
-    return Trainer(open_store(store, verify=False), config, comm)
+    return Trainer(source, config, comm)

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..comm import run_ranks
+from ..comm import Communicator, run_ranks
 from ..comm.launch import find_mpirun
 from ..errors import UserError, unknown
-from ..graph import Graph, load, split, write_store
+from ..graph import Graph, load, open_store, split, write_store
 from ..parallel import STRATEGIES, choose
 from ..parallel.assign import bare
 from ..partition import PartitionOptions, check_method, partition_for_grid, partition_graph
+from ..train import RunConfig, Trainer
+from ..train.config import fields, update
+from ..train.watch import write_trace
 from .baselines import BASELINES, check_baseline
 from .baselines import train as train_baseline
 
@@ -48,39 +51,40 @@ def check_layout(layout: Layout, blocking: int = 0) -> None:
 
 def bench_ranks(
     graph: str, layouts: list[Layout], layers: int, hidden: int, epochs: int, rounds: int, blocking: int = 0,
-    *, more: Sequence[str] = (),
+    *, more: Sequence[str] = (), engine: str = "auto",
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A row per layout: seconds of an epoch, how many times faster than the first layout, words into the
     busiest rank, and the peak memory of the largest rank above that of an idle one.
 
     Parts are made once, before anything is timed. A graph that brings no features gets random ones. A
     paper's own algorithm (`baselines`) is not asked for its memory: each of its ranks cuts its blocks out of
-    the whole graph. `words_by_phase` says what moved in a steady epoch, and `time` of weft's own where its
-    seconds went; `more` are options of `weft train` for all of those.
+    the whole graph. `words_by_phase` says what moved in a steady epoch, and `time` where its seconds went;
+    `more` are options of `weft train` for all of weft's own. Of the engine `threads` ranks are virtual ones,
+    in this process: their words are exact, their seconds say little.
     """
     seconds: dict[Layout, list[float]] = {layout: [] for layout in layouts}
     memory: dict[Layout, int] = {}
     words: dict[Layout, int] = {}
-    details: dict[Layout, dict[str, dict[str, float]]] = {}
+    details: dict[Layout, dict[str, Any]] = {}
     idle = 0
     with tempfile.TemporaryDirectory() as folder:
         loaded = trainable(load(graph))
         store = write_store(loaded, Path(folder) / "graph.weft")
+        size = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs}
         files = {layout: _parts(loaded, layout, Path(folder)) for layout in layouts}
         del loaded
         for round_ in range(rounds):
             for number, layout in enumerate(layouts):
                 sizes = layers, hidden, epochs
                 if layout[2] in BASELINES:
-                    answer = _baseline(store, layout, files[layout], *sizes, blocking)
+                    answer = _baseline(store, layout, files[layout], *sizes, blocking, engine)
                 else:
                     out = Path(folder) / f"run-{round_}-{number}"
-                    answer = _train(store, layout, files[layout], *sizes, out, more)
-                    details[layout] = {
-                        "time": {kind: statistics.fmean(each) for kind, each in answer["time"].items()}
-                    }
-                most_of = {phase: max(each) for phase, each in answer["words"].items()}
-                details[layout] = details.get(layout, {}) | {"words_by_phase": most_of}
+                    answer = _train(store, layout, files[layout], *sizes, out, more, engine)
+                details[layout] = {
+                    "time": {kind: statistics.fmean(each) for kind, each in answer["time"].items()},
+                    "words_by_phase": {phase: max(each) for phase, each in answer["words"].items()},
+                }
                 moved = answer["words"].values()
                 words[layout] = max((sum(by_rank) for by_rank in zip(*moved, strict=True)), default=0)
                 seconds[layout].append(answer["epoch_seconds"])
@@ -100,7 +104,7 @@ def bench_ranks(
 
     return [
         {
-            "ranks": layout[0], "threads": layout[1], "strategy": layout[2], "partition": layout[3],
+            **size, "ranks": layout[0], "threads": layout[1], "strategy": layout[2], "partition": layout[3],
             "seconds": medians[layout], "speedup": base / medians[layout], "words": words[layout],
             **above(layout), **details[layout],
         }
@@ -141,18 +145,22 @@ def _parts(graph: Graph, layout: Layout, folder: Path) -> str:
 
 def _train(
     store: Path, layout: Layout, partition: str, layers: int, hidden: int, epochs: int, out: Path,
-    more: Sequence[str] = (),
+    more: Sequence[str] = (), engine: str = "auto",
 ) -> dict[str, Any]:  # fmt: skip
     ranks, threads, strategy, _ = layout
-    return trained(store, out, [
+    return trained(store, out, engine=engine, options=[
         "--strategy", strategy, "--partition", partition,
         "--ranks", str(ranks), "--threads", str(threads), "--layers", str(layers), "--hidden", str(hidden),
         "--dropout", "0", "--epochs", str(epochs), "--evaluate-every", str(epochs), *more,
     ])  # fmt: skip
 
 
-def trained(store: Path, out: Path, options: Sequence[str]) -> dict[str, Any]:
-    """What `weft train STORE --json` answers with these options, in processes of its own."""
+def trained(store: Path, out: Path, options: Sequence[str], engine: str = "auto") -> dict[str, Any]:
+    """What `weft train STORE --json` answers with these options, in processes of its own; of the engine
+    `threads` in this one, and without a run folder."""
+    if engine == "threads":
+        return _in_threads(store, options)
+    options = [*options, *([] if engine == "auto" else ["--engine", engine])]
     command = [sys.executable, "-m", "weft", "train", str(store), "--json", "--out", str(out), *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -165,15 +173,43 @@ def trained(store: Path, out: Path, options: Sequence[str]) -> dict[str, Any]:
     return answer
 
 
+def _in_threads(store: Path, options: Sequence[str]) -> dict[str, Any]:
+    flags = {field.flag: path for path, field in fields().items() if field.flag}
+    config, words = RunConfig(), iter(options)
+    for word in words:
+        negated = word.replace("--no-", "--", 1)
+        path = flags[word if word in flags else negated]
+        if isinstance(fields()[path].of(config), bool):
+            update(config, path, word == negated)
+        else:
+            update(config, path, next(words))
+
+    def work(comm: Communicator) -> dict[str, Any]:
+        trainer = Trainer(open_store(store, verify=False), config, comm)
+        result = trainer.fit()
+        if config.train.trace and result.watch is not None:
+            write_trace(result.watch, config.train.trace)
+        return result.as_dict() | result.gather(trainer)
+
+    return run_ranks(work, config.parallel.ranks, "threads")[0]
+
+
 def _baseline(
-    store: Path, layout: Layout, partition: str, layers: int, hidden: int, epochs: int, blocking: int
-) -> dict[str, Any]:
+    store: Path, layout: Layout, partition: str, layers: int, hidden: int, epochs: int, blocking: int,
+    engine: str = "auto",
+) -> dict[str, Any]:  # fmt: skip
     ranks, threads, name, _ = layout
     parts = torch.from_numpy(np.load(partition, allow_pickle=False))
+    if engine == "auto":
+        engine = "mpi" if find_mpirun() else "torch"
     answers = run_ranks(
-        train_baseline, ranks, "mpi" if find_mpirun() else "torch", str(store), parts, name, hidden, layers,
-        epochs, blocking, threads=threads, stall_seconds=600,
+        train_baseline, ranks, engine, str(store), parts, name, hidden, layers, epochs, blocking,
+        threads=None if engine == "threads" else threads, stall_seconds=600,
     )  # fmt: skip
-    phases = {phase for answer in answers for phase in answer["words"]}
-    words = {phase: [answer["words"].get(phase, 0) for answer in answers] for phase in phases}
-    return {"epoch_seconds": max(answer["epoch_seconds"] for answer in answers), "words": words}
+
+    def by_rank(key: str) -> dict[str, list[float]]:
+        kinds = dict.fromkeys(kind for answer in answers for kind in answer[key])
+        return {kind: [answer[key].get(kind, 0) for answer in answers] for kind in kinds}
+
+    seconds = max(answer["epoch_seconds"] for answer in answers)
+    return {"epoch_seconds": seconds, "words": by_rank("words"), "time": by_rank("time")}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..tables import columns
 from .options import Parser, number, whole_number
 
@@ -15,7 +15,7 @@ from .options import Parser, number, whole_number
 def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench stochastic", "GRAPH [OPTIONS]",
                     "Mean volume of fresh random mini-batches under hypergraph, stochastic hypergraph and "
-                    "METIS partitions: Figure 5 of Demirci et al.",
+                    "METIS partitions, and the time of steps on them, in turn: Figure 5 of Demirci et al.",
                     "  weft bench stochastic com-dblp\n"
                     "  weft bench stochastic email-enron --batch-size 2000 --batches 0,20,200")  # fmt: skip
     parser.add_argument("graph", metavar="GRAPH", help="a generator, data set, file or store")
@@ -26,6 +26,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--fanouts", default="all", metavar="N,N", help="neighbours that a batch reads, by hop (all)"
     )
+    parser.add_argument("--steps", default="10", metavar="N",
+                        help="steps timed under each partition, on a rank a part where the cores are here; "
+                             "0: none (10)")  # fmt: skip
+    parser.add_argument("--engine", default="auto", metavar="TEXT",
+                        help="of the timed steps: auto, mpi, torch or threads (auto)")  # fmt: skip
     parser.add_argument("--theta", default="0.1", metavar="X", help="the paper's (0.1)")
     parser.add_argument("--delta", default="0.5", metavar="X", help="the paper's (0.5)")
     parser.add_argument("--batches", default="0", metavar="N,N",
@@ -40,7 +45,10 @@ def run(arguments: Sequence[str]) -> int:
         whole_number(b, f"each of --batches {parsed.batches}", least=0) for b in parsed.batches.split(",")
     ]
     fresh, size = whole_number(parsed.fresh, "--fresh"), whole_number(parsed.batch_size, "--batch-size")
-    from ..bench.stochastic import bench_stochastic
+    if parsed.engine not in ("auto", "mpi", "torch", "threads"):
+        raise unknown("engine", parsed.engine, ["auto", "mpi", "torch", "threads"])
+    steps_asked = whole_number(parsed.steps, "--steps", least=0)
+    from ..bench.stochastic import Steps, bench_stochastic
     from ..graph import load
     from ..minibatch.sampler import parse_fanouts
     from ..parallel.assign import bare
@@ -63,7 +71,10 @@ def run(arguments: Sequence[str]) -> int:
         ("metis", "metis", options),
         ("random", "random", options),
     ]
-    rows = [row for count in parts for row in bench_stochastic(graph, count, methods, fresh, size, fanouts)]
+    steps = Steps(steps_asked, engine=parsed.engine)
+    rows = [
+        row for count in parts for row in bench_stochastic(graph, count, methods, fresh, size, fanouts, steps)
+    ]
     if parsed.json:
         print(json.dumps({"graph": parsed.graph, "batch_size": size, "fanouts": fanouts, "rows": rows}))
         return 0
@@ -73,12 +84,17 @@ def run(arguments: Sequence[str]) -> int:
     )
     print(
         columns(
-            ["partition", "parts", "mean volume", "±", "ratio", "±", "seconds"],
+            ["partition", "parts", "mean volume", "±", "ratio", "±", "step time", "s/step", "s to cut"],
             [
                 [r["label"], r["parts"], f"{r['mean']:,.0f}", f"{r['interval']:,.0f}", f"{r['ratio']:.4f}",
-                 f"{r['ratio_interval']:.4f}", f"{r['seconds']:.1f}"]
+                 f"{r['ratio_interval']:.4f}",
+                 "" if r["step_ratio"] is None else f"{r['step_ratio']:.2f}",
+                 "" if r["step_seconds"] is None else f"{r['step_seconds']:.4f}", f"{r['seconds']:.1f}"]
                 for r in rows
             ],
         )
     )  # fmt: skip
+    crowded = [count for count in parts if steps_asked and not steps.timed(count)]
+    if crowded:
+        print(f"{' and '.join(map(str, crowded))} ranks are more than two for each core here: not timed")
     return 0

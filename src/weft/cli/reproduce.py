@@ -94,7 +94,10 @@ def _run(paper: Paper, parsed: Any) -> int:
         if item.run is None:
             raise UserError(f"{paper.name} {item.name} ({item.title}) is not run: {item.why}.")
     chosen = [(item, item.parameters(parsed.full, changes)) for item in items]
-    from ..bench.reproduce.output import check_folder, write
+    from ..bench.reproduce.output import check_folder, sizes_of, write
+
+    sizes = [_size(paper, item, parameters, changes) if parsed.full else "scaled"
+             for item, parameters in chosen]  # fmt: skip
 
     if not parsed.no_plot:
         from ..bench.pictures import check_drawable
@@ -103,17 +106,16 @@ def _run(paper: Paper, parsed: Any) -> int:
     names = [f"{paper.name}-{item.name}" for item in items]
     check_folder(parsed.out, names)
     answers = []
-    for (item, parameters), name in zip(chosen, names, strict=True):
-        title = (
-            f"{paper.name} {item.name}: {item.title}, {'at the paper’s size' if parsed.full else 'scaled'}"
-        )
+    for (item, parameters), name, size in zip(chosen, names, sizes, strict=True):
+        title = f"{paper.name} {item.name}: {item.title}, {size}"
         started = time.perf_counter()
         outcome = item.start(parameters)
         seconds = time.perf_counter() - started
         files = write(outcome, parsed.out, name, title, not parsed.no_plot)
         if parsed.json:
             answers.append({
-                "paper": paper.name, "item": item.name, "parameters": parameters, "rows": outcome.rows,
+                "paper": paper.name, "item": item.name, "size": size, "parameters": parameters,
+                "rows": outcome.rows, "sizes": sizes_of(outcome.rows),
                 "compared": [vars(line) for line in outcome.compared], "notes": outcome.notes,
                 "files": files, "seconds": seconds,
             })  # fmt: skip
@@ -122,12 +124,24 @@ def _run(paper: Paper, parsed: Any) -> int:
         if outcome.compared:
             told = [[f"  {line.what}", line.paper, line.ours] for line in outcome.compared]
             print(columns(["", "paper", "ours"], told, left=3))
+        for line in sizes_of(outcome.rows):
+            print(f"  {line}")
         for note in outcome.notes:
             print(f"  note: {note}")
         print(f"  wrote {', '.join(files)}")
     if parsed.json:
         print(json.dumps(answers[0] if len(answers) == 1 else answers))
     return 0
+
+
+def _size(paper: Paper, item: Item, parameters: dict[str, Any], changes: dict[str, str]) -> str:
+    """How a run with --full is called: at the paper's size only where all of it is the paper's."""
+    from ..bench.reproduce.sets import stand_ins
+
+    others = stand_ins(paper, item, parameters)
+    if others:
+        return f"the paper’s parameters on {', '.join(others)}, none of its graphs"
+    return f"the paper’s size but for {', '.join(changes)}" if changes else "at the paper’s size"
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -59,6 +59,7 @@ LAYOUTS = {
     "ogb link": "train_edges.csv.gz and valid_test.npz",
     "ogb node": "raw/ and split/ as OGB's archive has them",
     "graphsaint": "adj_full.npz, feats.npy, class_map.json, role.json",
+    "reddit": "reddit_graph.npz and reddit_data.npz",
     "webgraph": "NAME.graph and NAME.properties",
 }
 """Layout → the files that a folder of it holds."""
@@ -113,6 +114,12 @@ def _ogb(name: str, kind: str, archive: str, what: str, vertices: int, arcs: int
 def _saint(name: str, what: str, vertices: int, arcs: int, size: int) -> Known:
     page = "https://github.com/GraphSAINT/GraphSAINT#datasets"
     return Known(name, what, vertices, arcs, size, _UNSTATED, "graphsaint", f"graphsaint/{name}", page)
+
+
+def _suitesparse(name: str, group: str, released: str, what: str, vertices: int, arcs: int, size: int
+                 ) -> Known:  # fmt: skip
+    page = f"https://sparse.tamu.edu/{group}/{released}"
+    return Known(name, what, vertices, arcs, size, "CC BY 4.0", "matrix market", "suitesparse", page)
 
 
 def _law(name: str, what: str, vertices: int, arcs: int, size: int) -> Known:
@@ -171,6 +178,14 @@ KNOWN: dict[str, Known] = {
               "9eb0bd30312ddd04e2624f7c36c0983a2e99b116f0385be5a7fce6d6170f4cb3", "com-DBLP"),
         _snap("email-enron", "email-Enron.txt.gz", "mails between addresses", 36692, 367662, 1054970,
               "e4611471ed181699b36e2aafc313e077fb25d16ed67ec5a81591eb8d8b40a5bc"),
+        _snap("amazon0601", "amazon0601.txt.gz", "goods bought together, June 2003", 403394, 3387388,
+              13_000_000),
+        _snap("cit-patents", "cit-Patents.txt.gz", "citations of patents", 3774768, 16518948, 85_000_000),
+        _snap("roadnet-ca", "roadNet-CA.txt.gz", "roads of California", 1965206, 5533214, 18_000_000),
+        _snap("com-amazon", "com-amazon.ungraph.txt.gz", "goods bought together", 334863, 1851744, 4_000_000,
+              "", "com-Amazon"),
+        _snap("com-youtube", "com-youtube.ungraph.txt.gz", "friends of a video site", 1134890, 5975248,
+              11_000_000, "", "com-Youtube"),
         _snap("com-orkut", "com-orkut.ungraph.txt.gz", "friends of a social network", 3072441, 234370166,
               447_000_000, "", "com-Orkut"),
         _snap("com-friendster", "com-friendster.ungraph.txt.gz", "friends of a social network", 65608366,
@@ -188,10 +203,20 @@ KNOWN: dict[str, Known] = {
         _ogb("ogbl-ddi", "link", "ddi", "drugs that act on each other", 4267, 2135822, 47_000_000, "CC0"),
         _saint("flickr", "pictures with common traits, 7 kinds", 89250, 899756, 190_000_000),
         _saint("reddit", "posts with common commenters, 41 forums", 232965, 23213838, 1_200_000_000),
+        Known("reddit-dgl", "the same posts, all that share a commenter", 232965, 114615892, 1_400_000_000,
+              _UNSTATED, "reddit", "reddit-dgl", "https://snap.stanford.edu/graphsage/",
+              (File("https://data.dgl.ai/dataset/reddit.zip", "reddit.zip"),)),
         _saint("yelp", "reviewers and their friends, 100 kinds of shop", 716847, 13954819, 2_200_000_000),
         _saint("amazon", "goods with common buyers, 107 kinds", 1569960, 264339468, 4_800_000_000),
+        _suitesparse("copapersdblp", "DIMACS10", "coPapersDBLP", "papers with an author in common", 540486,
+                     30491458, 40_000_000),
+        _suitesparse("gleich-flickr", "Gleich", "flickr", "who links to whom among pictures' owners", 820878,
+                     9837214, 30_000_000),
         _law("cnr-2000", "pages of an Italian institute", 325557, 3216152, 1_300_000),
         _law("uk-2002", "pages of the .uk domain", 18520486, 298113762, 90_000_000),
+        _law("uk-2006-05", "pages of the .uk domain", 77741046, 2965197340, 700_000_000),
+        _law("uk-union-2006-06-2007-05", "pages of the .uk domain over a year", 133633040, 5507679822,
+             1_300_000_000),
     )
 }  # fmt: skip
 """Name → data set."""

@@ -6,7 +6,8 @@ from .cache import Copies, parse_bytes, plan_copies
 from .feeds import Features, Feed, Flight, Objective, Pull, PushPull
 from .pipeline import STALENESS, drive
 from .prefetch import Ahead
-from .sampler import Sampler, Upto, fanouts_for, parse_fanouts, sampled_arcs
+from .reads import sampled_reads, seed_reads
+from .sampler import Sampler, Upto, fanouts_for, parse_fanouts
 from .subgraph import KINDS, Share, Subgraphs
 from .topology import Reads, Topology, reads_of
 
@@ -39,5 +40,6 @@ __all__ = [
     "plan_copies",
     "plan_fetches",
     "reads_of",
-    "sampled_arcs",
+    "sampled_reads",
+    "seed_reads",
 ]

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -314,30 +313,3 @@ def _only(picked: Picked, stays: Tensor) -> Picked:
 
 def _at(x: Tensor, places: Tensor) -> Tensor:
     return x.new_empty(places.numel(), *x.shape[1:]) if x.is_meta else x.index_select(0, places)
-
-
-def sampled_arcs(
-    sampler: Sampler, vertices: Tensor, size: int
-) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """A function seed → (rows, columns): all arcs of one random batch of `size` of these vertices.
-
-    It is what `weft.partition.PartitionOptions.sampler` takes for the stochastic hypergraph: the partition is
-    then made for batches like those that are trained on.
-
-    >>> from weft.graph import karate
-    >>> from .topology import Reads
-    >>> sampler = Sampler(Topology.read(karate(), Reads("mean")), [2], seed=0)
-    >>> rows, columns = sampled_arcs(sampler, torch.tensor([33, 0, 5]), size=1)(7)
-    >>> rows.size, columns.size
-    (2, 2)
-    """
-
-    def arcs_of(seed: int) -> tuple[np.ndarray, np.ndarray]:
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(vertices.numel(), generator=generator, device="cpu")
-        chosen = vertices[order[:size]]
-        found = sampler.blocks(chosen, step=seed, upto="picks")
-        rows = [torch.repeat_interleave(b.targets.long(), b.indptr.diff()) for b in found]
-        return torch.cat(rows).numpy(), torch.cat([b.neighbours.long() for b in found]).numpy()
-
-    return arcs_of

@@ -114,6 +114,7 @@ class Exchange:
         phase: str = "reduce",
     ) -> tuple[Tensor, ...]:
         """`reduce` over anything: `absorb(own, at, incoming)` takes what came for own rows `at` (None: all).
+        The first part alone travels while another is made; `sum_up` overlaps all of them, and only adds.
 
         *make and send the first part, make the own part while it travels, take in what comes; then stage by
         stage: make and send, wait, take in*

@@ -27,7 +27,7 @@ from ..minibatch import (
     fanouts_for,
     parse_fanouts,
     reads_of,
-    sampled_arcs,
+    sampled_reads,
 )
 from ..minibatch.topology import Reads
 from ..nn import Model
@@ -121,7 +121,8 @@ def own_batches(
     """What `--partition stochastic` samples (Algorithm 3): batches like those that the run trains on.
 
     None where the whole graph is in every step, or where steps are not of training vertices. A function
-    seed → (rows, columns) comes of a call; batches of another seed than the run's, drawn by its sampler.
+    seed → (rows, columns) comes of a call; batches of another seed than the run's, drawn by its sampler. Of
+    subgraphs these are arcs; of neighbours (seed, input vertex), what the seeds' owners pull.
 
     >>> from weft.graph import karate
     >>> from weft.nn import build
@@ -152,7 +153,7 @@ def own_batches(
         seed = config.train.seed
         if options.batching == "neighbours":
             fanouts = fanouts_for(model.hops, parse_fanouts(options.fanouts), config.model.layers)
-            return sampled_arcs(Sampler(topology, fanouts, seed, options.replace), vertices, size)
+            return sampled_reads(Sampler(topology, fanouts, seed, options.replace), vertices, size)
         draws = Subgraphs(
             topology, kind, _fanouts(config), seed, Cyclic(n, 1), single(), options.walk_length, starts
         )

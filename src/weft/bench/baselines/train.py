@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...comm import Communicator, Ledger
+from ...comm import Communicator
 from ...errors import UserError, unknown
 from ...graph import Graph, open_store
 from ...kernels import CSR, spmm
 from ...parallel import Blocks, Grid, choose
+from ...train.watch import StepWatch
 from .baseline import Baseline, Problem, Step, descend, epoch
 from .halo import Halo
 from .rows import BlockRows
@@ -121,7 +122,8 @@ def train(
     comm: Communicator, graph: Graph | str, parts: Tensor | None, name: str, hidden: int, layers: int,
     epochs: int, blocking: int = 0, seed: int = 0, dtype: str = "float32", keep: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """`epochs` of a GCN by a paper's algorithm: losses, seconds, and what one epoch moves to this rank.
+    """`epochs` of a GCN by a paper's algorithm: losses, seconds, what one epoch moves to this rank,
+    and where the last one's time went.
 
     parts  [n]  who owns which vertex; None: drawn from the seed
     keep        gradients and rows of the last epoch, too
@@ -137,19 +139,20 @@ def train(
     losses: list[float] = []
     seconds: list[float] = []
     step: Step | None = None
-    ledger = Ledger(comm)
+    watch = StepWatch(comm)
     for _ in range(epochs):
-        ledger = Ledger(comm)
+        watch = StepWatch(comm)
         comm.barrier()
         started = time.perf_counter()
-        with ledger:
+        with watch:
             step = epoch(baseline, problem, x, weights)
         weights = descend(weights, step.gradients, RATE)
         comm.barrier()
         seconds.append(time.perf_counter() - started)
         losses.append(step.loss)
+    ledger = watch.ledger
     answer: dict[str, Any] = {
-        "loss": losses, "epoch_seconds": statistics.median(seconds[1:] or seconds),
+        "loss": losses, "epoch_seconds": statistics.median(seconds[1:] or seconds), "time": watch.seconds(),
         "words": {phase: ledger.words(phase) for phase in ledger.phases if ledger.words(phase)},
         "messages": {phase: ledger.messages(phase) for phase in ledger.phases if ledger.messages(phase)},
     }  # fmt: skip

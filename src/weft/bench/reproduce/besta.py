@@ -28,8 +28,11 @@ def _tasks(p: Parameters, **more: Any) -> list[Task]:
     return [Task(**{**vars(made.on(ranks)), "model": model}) for model in p["models"] for ranks in p["ranks"]]
 
 
-def _rows(tasks: list[Task], **more: Any) -> list[Row]:
-    return [{"kind": MEASURED, **row, **more} for row in bench_attention(tasks)]
+def _rows(tasks: list[Task], engine: str, **more: Any) -> list[Row]:
+    return [
+        {"kind": MEASURED, "graph": row["file"] or row["dataset"], "arcs": row["edges"], **row, **more}
+        for row in bench_attention(tasks, engine)
+    ]
 
 
 def _words(p: Parameters, weak: bool = False) -> list[Row]:
@@ -38,7 +41,7 @@ def _words(p: Parameters, weak: bool = False) -> list[Row]:
     for ranks in p["paper_ranks"]:
         n = round(p["paper_vertices"] * (ranks**0.5 if weak else 1))
         rows += [
-            {"kind": FORETOLD, "vertices": n, **row}
+            {"kind": FORETOLD, "graph": "any", "vertices": n, **row}
             for row in attention_words(n, [ranks], p["features"], p["layers"])
         ]
     return rows
@@ -92,7 +95,7 @@ def _panels(measured: list[Row], words: list[Row], title: str) -> list[Panel]:
 
 def fig6(p: Parameters) -> Outcome:
     """Strong scaling of training on Kronecker graphs."""
-    rows = _rows(_tasks(p, dataset="kronecker"))
+    rows = _rows(_tasks(p, dataset="kronecker"), p["engine"])
     words = _words(p)
     compared = _efficiency(rows, "not printed") + _compare_words(words)
     panels = _panels(
@@ -113,6 +116,7 @@ def fig7a(p: Parameters) -> Outcome:
         name = "inference" if inference else "training"
         rows += _rows(
             _tasks(p, dataset="file" if p["file"] else "kronecker", file=p["file"], inference=inference),
+            p["engine"],
             what=name,
         )
     words = _words(p)
@@ -147,6 +151,7 @@ def fig7b(p: Parameters) -> Outcome:
         for strategy, name in (("a-stationary", "global"), ("halo", "local")):
             rows += _rows(
                 _tasks(sparse, dataset="uniform", scaling="weak", inference=True, strategy=strategy),
+                p["engine"],
                 formulation=name,
                 density=density,
             )
@@ -188,7 +193,7 @@ def fig7b(p: Parameters) -> Outcome:
 def fig8(p: Parameters) -> Outcome:
     """Weak scaling of training on Kronecker graphs."""
     tasks = _tasks(p, dataset="kronecker", scaling="weak")
-    rows = _rows(tasks)
+    rows = _rows(tasks, p["engine"])
     words = _words(p, weak=True)
     compared = _efficiency(rows, "57 % (VA, 512 nodes)") + _compare_words(words)
     panels = _panels(rows, words, f"n ~ √P from {p['vertices']:,}, k={p['features']}")
@@ -205,6 +210,7 @@ _SMALL = {
     "ranks": [1, 4],
     "paper_ranks": [4, 16, 64, 256],
     "paper_vertices": 131_072,
+    "engine": "mpi",
 }
 
 BESTA = Paper(
@@ -257,6 +263,7 @@ BESTA = Paper(
             },
             {"ranks": [16, 64, 256, 1024], "file": "makg.weft"},
             "MAKG as makg.weft and 1,024 nodes",
+            data=("file",),
         ),
         Item(
             "fig7b",
@@ -272,6 +279,7 @@ BESTA = Paper(
                 "repeat": 3,
                 "ranks": [1, 4],
                 "densities": [0.01, 0.1],
+                "engine": "mpi",
             },
             {
                 "vertices": 131_072,
@@ -302,4 +310,5 @@ BESTA = Paper(
             why="parameters: --full and --set take them",
         ),
     ),
+    {"makg.weft": (111_000_000, 3_200_000_000)},
 )

@@ -3,6 +3,7 @@ Systems. PVLDB 16, 2022."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,10 +17,10 @@ from ...partition.hypergraph import LARGE_K
 from ...planner import Shape
 from ...train import RunConfig, Trainer
 from ..partition import bench_partition, draw_partition
-from ..stochastic import bench_stochastic
+from ..stochastic import Steps, bench_stochastic
 from .foretold import foretold, gcn
 from .item import MEASURED, PAPER, Compared, Item, Outcome, Paper, Parameters, Row
-from .measured import against_pyg, at_hand, epochs_of, ratio, sizes_table, split_time
+from .measured import against_pyg, at_hand, epochs_of, ratio, sizes_table, split_time, standing
 from .panels import Panel, figure_of
 
 SIZES = {
@@ -50,7 +51,27 @@ TABLE2 = {
 COLUMNS = ("volume_average", "volume_max", "messages_average", "messages_max")
 METHODS = {"hypergraph": "HP", "metis": "GP", "random": "RP"}
 _SOCIAL = "bter:nodes=3000,degree=12"
-_TIMES = {"rounds": 1, "epochs": 3, "hosts": ""}
+_TIMES = {"rounds": 1, "epochs": 3, "hosts": "", "engine": "auto"}
+_OWN = {"CN": ("cagnet-1d", "random"), "PGCN": ("pgcn", "hypergraph")}
+"""CAGNET's 1D and the paper's own algorithm, as `bench.baselines` has them."""
+_SETS = {name.lower(): size for name, size in SIZES.items() if name != "flickr"} | {
+    "flickr": SIZES["flickr"], "gleich-flickr": SIZES["flickr"], "reddit-dgl": SIZES["Reddit"],
+}  # fmt: skip
+
+
+def _layouts(ranks: int) -> dict[str, tuple[int, str, str]]:
+    """The curves of Figures 3 and 4a: weft's halo under HP, GP and RP, weft's 1d, and what the papers run."""
+    if ranks == 1:
+        return {"one rank": (1, "1d", "random")}
+    ours = {short: (ranks, "halo", method) for method, short in METHODS.items()}
+    own = {short: (ranks, *each) for short, each in _OWN.items()}
+    return {**ours, "1d": (ranks, "1d", "random"), **own}
+
+
+_OWN_NOTE = (
+    "CN is CAGNET's 1D and PGCN the paper's Algorithms 1 and 2 with its hypergraph, both as bench/baselines "
+    "has them; HP, GP, RP and 1d are weft's"
+)
 
 
 def _preset(parts: int) -> str:
@@ -59,7 +80,8 @@ def _preset(parts: int) -> str:
 
 def table1(p: Parameters) -> Outcome:
     """The data sets."""
-    return sizes_table(SIZES, {"ogbn-Papers100M": "ogbn-papers100M"})
+    shown = {"ogbn-Papers100M": "ogbn-papers100M", "flickr": "gleich-flickr", "Reddit": "reddit-dgl"}
+    return sizes_table(SIZES, shown)
 
 
 def table2(p: Parameters) -> Outcome:
@@ -72,7 +94,9 @@ def table2(p: Parameters) -> Outcome:
     ]
     compared = []
     for graph in dict.fromkeys(graphs):
-        said = next((t for name, t in TABLE2.items() if name.lower() == graph.lower()), None)
+        said = next(
+            (t for n, t in TABLE2.items() if n.lower() == graph.lower().removeprefix("gleich-")), None
+        )
         for method, short in (("hypergraph", "HP"), ("metis", "GP")):
             row = next(r for r in rows if (r["graph"], r["method"]) == (graph, method))
             ours = ", ".join(f"{row[f'{key}_ratio']:.2f}" for key in COLUMNS)
@@ -81,7 +105,8 @@ def table2(p: Parameters) -> Outcome:
             compared.append(Compared(what, f"{paper} (at 512)", ours))
     notes = ["R and S (seconds on 512 cores) are Figure 3's"]
     if any(graph == _SOCIAL for graph in graphs):
-        notes.append(f"{', '.join(p['graphs'])} is not under $WEFT_DATA: {_SOCIAL} stands for it")
+        absent = [name for name in p["graphs"] if at_hand(name, _SOCIAL) != name]
+        notes.append(f"{', '.join(absent)} not under $WEFT_DATA: {_SOCIAL} stands for it")
     return Outcome(rows, compared, partial(draw_partition, rows), notes)
 
 
@@ -90,12 +115,7 @@ def fig3(p: Parameters) -> Outcome:
     graph = at_hand(p["graph"], _SOCIAL)
     rows: list[Row] = []
     for ranks in p["ranks"]:
-        layouts = {short: (ranks, "halo", method) for method, short in METHODS.items()} | {
-            "CN": (ranks, "1d", "random")
-        }
-        if ranks == 1:
-            layouts = {"one rank": (1, "1d", "random")}
-        rows += epochs_of(graph, layouts, 2, p["hidden"], p["epochs"], p["rounds"], p["hosts"])
+        rows += epochs_of(graph, _layouts(ranks), 2, p["hidden"], p)
     dry: list[Row] = []
     if p["paper_ranks"]:
         whole = load(graph)
@@ -112,15 +132,20 @@ def fig3(p: Parameters) -> Outcome:
         dry += foretold(shape, gcn(2, p["hidden"]), p["paper_ranks"], ["1d"], 48, 12.5e9)
     compared = []
     most = max(p["ranks"])
-    if most > 1:
-        found = ratio(rows, "seconds", {"ranks": most, "algorithm": "CN"}, {"ranks": most, "algorithm": "HP"})
-        compared.append(
-            Compared(
-                f"seconds of CAGNET's 1D over HP, {graph}",
-                "about 12 at 512 (coPapersDBLP)",
-                f"{found:.2f} measured at {most}",
+    for other, what, said in (
+        ("CN", "CAGNET's 1D", "about 12 at 512 (coPapersDBLP)"),
+        ("PGCN", "the paper's own algorithm", "1 (it is the paper's)"),
+    ):
+        if any(row["algorithm"] == other for row in rows):
+            pair = {"ranks": most, "algorithm": other}, {"ranks": most, "algorithm": "HP"}
+            compared.append(
+                Compared(
+                    f"{what} over HP, {graph}",
+                    said,
+                    f"{ratio(rows, 'seconds', *pair):.2f} in seconds, {ratio(rows, 'words', *pair):.2f} in "
+                    f"words, measured at {most}",
+                )
             )
-        )
     if dry:
         last = max(p["paper_ranks"])
         for other, said in (
@@ -156,7 +181,11 @@ def fig3(p: Parameters) -> Outcome:
         rows + dry,
         compared,
         figure_of(panels, "Demirci et al., Figure 3"),
-        ["the bottom row (GPUs) needs GPUs and NCCL; the foretold ranks are cores, 48 to a host"],
+        [
+            *standing(p["graph"], graph),
+            _OWN_NOTE,
+            "the bottom row (GPUs) needs GPUs and NCCL; the foretold ranks are cores, 48 to a host",
+        ],
     )
 
 
@@ -165,12 +194,9 @@ def fig4a(p: Parameters) -> Outcome:
     graph = at_hand(p["graph"], p["instead"])
     rows: list[Row] = []
     for ranks in p["ranks"]:
-        layouts = {short: (ranks, "halo", method) for method, short in METHODS.items()} | {
-            "CN": (ranks, "1d", "random")
-        }
-        rows += epochs_of(graph, layouts, 2, p["hidden"], p["epochs"], p["rounds"], p["hosts"])
+        rows += epochs_of(graph, _layouts(ranks), 2, p["hidden"], p)
     for row in rows:
-        row["split"] = split_time(row)
+        row["split"] = split_time(row["time"])
     most = max(p["ranks"])
     at = {row["algorithm"]: row for row in rows if row["ranks"] == most}
     compared = [
@@ -183,7 +209,9 @@ def fig4a(p: Parameters) -> Outcome:
             ("words of the busiest rank", "words", "GP", "1.7 (its time, at 512)"),
             ("words of the busiest rank", "words", "CN", "8.3 (its time, at 512)"),
             ("seconds", "seconds", "CN", "about 12 at 512"),
+            ("seconds", "seconds", "PGCN", "1 (it is the paper's)"),
         )
+        if other in at
     ]
     panel = Panel(
         graph,
@@ -195,7 +223,9 @@ def fig4a(p: Parameters) -> Outcome:
         "seconds of an epoch",
         ("computation", "communication"),
     )
-    return Outcome(rows, compared, figure_of([panel], "Demirci et al., Figure 4a"), [])
+    return Outcome(rows, compared, figure_of([panel], "Demirci et al., Figure 4a"), [
+        *standing(p["graph"], graph), _OWN_NOTE
+    ])  # fmt: skip
 
 
 def fig4b(p: Parameters) -> Outcome:
@@ -209,7 +239,7 @@ def fig4b(p: Parameters) -> Outcome:
                 "HP": (p["ranks"], "halo", "hypergraph"),
                 "RP": (p["ranks"], "halo", "random"),
             }
-            mine = epochs_of(graph, layouts, layers, width, p["epochs"], p["rounds"], p["hosts"])
+            mine = epochs_of(graph, layouts, layers, width, p)
             rows += [
                 row | {"layers": layers, "width": width, "curve": f"{row['algorithm']}, d={width}"}
                 for row in mine
@@ -224,16 +254,20 @@ def fig4b(p: Parameters) -> Outcome:
         )
     ]
     panel = Panel(graph, rows, "layers", "speedup", "curve", "lines", "speedup over one rank")
-    return Outcome(rows, compared, figure_of([panel], "Demirci et al., Figure 4b"), [])
+    return Outcome(
+        rows, compared, figure_of([panel], "Demirci et al., Figure 4b"), standing(p["graph"], graph)
+    )
 
 
 def fig4c(p: Parameters) -> Outcome:
     """Accuracy over ranks: the answer is the serial one."""
-    graph = load(at_hand(p["graph"], p["instead"]))
+    name = at_hand(p["graph"], p["instead"])
+    graph = load(name)
     rows: list[Row] = []
     for ranks in p["ranks"]:
         got = run_threads(_accuracy, ranks, graph, p["epochs"])[0]
-        rows.append({"kind": MEASURED, "graph": graph.name, "ranks": ranks, **got})
+        size = {"graph": graph.name, "vertices": graph.num_nodes, "arcs": graph.num_arcs}
+        rows.append({"kind": MEASURED, **size, "ranks": ranks, **got})
     spread = max(r["test_accuracy"] for r in rows) - min(r["test_accuracy"] for r in rows)
     last = rows[-1]
     compared = [
@@ -246,7 +280,10 @@ def fig4c(p: Parameters) -> Outcome:
     ]
     panel = Panel(graph.name, rows, "ranks", "test_accuracy", "graph", "lines", "test accuracy")
     return Outcome(
-        rows, compared, figure_of([panel], "Demirci et al., Figure 4c"), ["virtual ranks: threads"]
+        rows,
+        compared,
+        figure_of([panel], "Demirci et al., Figure 4c"),
+        [*standing(p["graph"], name), "virtual ranks: threads"],
     )
 
 
@@ -272,37 +309,46 @@ def fig5(p: Parameters) -> Outcome:
         ("SHP", "stochastic", replace(options, batches=p["sampled"])),
         ("RP", "random", options),
     ]
+    steps = Steps(p["steps"], engine=p["engine"])
     rows: list[Row] = [
-        {"kind": MEASURED, "graph": name, **row}
+        {"kind": MEASURED, "graph": name, "vertices": graph.num_nodes, "arcs": graph.num_arcs, **row}
         for parts in p["parts"]
-        for row in bench_stochastic(graph, parts, methods, p["fresh"], size, fanouts)
+        for row in bench_stochastic(graph, parts, methods, p["fresh"], size, fanouts, steps)
     ]
-    ours = [row["ratio"] for row in rows if row["label"] == "SHP"]
+    ours = [row for row in rows if row["label"] == "SHP"]
     compared = [
         Compared(
             "volume of HP over SHP, mean over the parts",
             "1.10 (com-Amazon, batches of 20k)",
-            f"{sum(1 / r for r in ours) / len(ours):.3f} ({name}, batches of {size:,})",
+            f"{_mean([1 / r['ratio'] for r in ours]):.3f} ({name}, batches of {size:,})",
         )
     ]
+    timed = [row for row in rows if row["step_ratio"] is not None]
+    if timed:
+        compared.append(
+            Compared(
+                "time of a step, HP over SHP, mean over the parts",
+                "above 1, more with more processors",
+                f"{_mean([1 / r['step_ratio'] for r in timed if r['label'] == 'SHP']):.2f}, on "
+                f"{', '.join(str(n) for n in dict.fromkeys(r['parts'] for r in timed))} ranks",
+            )
+        )
     panels = [
         Panel("rows that cross for a batch", rows, "parts", "mean", "label", "lines"),
-        Panel(
-            "relative to HP",
-            [r for r in rows if r["label"] == "SHP"],
-            "parts",
-            "ratio",
-            "label",
-            "lines",
-            line=1.0,
-        ),
+        Panel("relative to HP", ours, "parts", "ratio", "label", "lines", line=1.0),
     ]
-    return Outcome(
-        rows,
-        compared,
-        figure_of(panels, "Demirci et al., Figure 5"),
-        ["volumes; weft bench stochastic has the seconds of partitioning too"],
-    )
+    notes = standing(p["graph"], name)
+    if timed:
+        panels.append(
+            Panel("time of a step", timed, "parts", "step_seconds", "label", label="seconds, median")
+        )
+    if len(timed) < len(rows):
+        notes.append("steps are timed where a rank has half a core or more (--set steps, --set parts)")
+    return Outcome(rows, compared, figure_of(panels, "Demirci et al., Figure 5"), notes)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def table3(p: Parameters) -> Outcome:
@@ -314,7 +360,7 @@ def table3(p: Parameters) -> Outcome:
     rows: list[Row] = []
     for width in p["widths"]:
         layouts = {short: (p["ranks"], "halo", method) for method, short in METHODS.items() if short != "GP"}
-        mine = epochs_of(graph, layouts, 2, width, p["epochs"], p["rounds"], p["hosts"])
+        mine = epochs_of(graph, layouts, 2, width, p)
         rows += [row | {"width": width, "volume": volume[row["partition"]]} for row in mine]
     seconds = {(r["algorithm"], r["width"]): r["seconds"] for r in rows}
     said = {1: 34.70 / 24.46, 2: 42.88 / 25.0, 5: 65.14 / 29.73}
@@ -334,7 +380,7 @@ def table3(p: Parameters) -> Outcome:
         for w in p["widths"]
     ]
     panel = Panel(graph, rows, "width", "seconds", "algorithm", "bars", "seconds of an epoch")
-    return Outcome(rows, compared, figure_of([panel], "Demirci et al., Table 3"), [])
+    return Outcome(rows, compared, figure_of([panel], "Demirci et al., Table 3"), standing(p["graph"], graph))
 
 
 TABLE4 = {
@@ -350,7 +396,7 @@ TABLE4 = {
 
 def table4(p: Parameters) -> Outcome:
     """An epoch on Reddit, beside what others print; PyG where it is installed."""
-    graph = at_hand("reddit", p["instead"])
+    graph = at_hand(p["graph"], p["instead"])
     rows: list[Row] = [
         {"kind": PAPER, "graph": "Reddit", "algorithm": f"{name} ({setup})", "seconds": seconds}
         for name, (seconds, setup) in TABLE4.items()
@@ -359,10 +405,11 @@ def table4(p: Parameters) -> Outcome:
         f"weft, {p['ranks']} ranks": (p["ranks"], "halo", "random"),
         "weft, 1 rank": (1, "1d", "random"),
     }
-    rows += epochs_of(graph, layouts, 2, p["hidden"], p["epochs"], p["rounds"], p["hosts"])
+    mine = epochs_of(graph, layouts, 2, p["hidden"], p)
+    rows += mine
     rows += [
         row | {"algorithm": row["contender"]}
-        for row in against_pyg(graph, 2, p["hidden"], p["epochs"], 1)
+        for row in (against_pyg(graph, 2, p["hidden"], p["epochs"], 1, mine[0]) if p["pyg"] else [])
         if row["contender"] != "weft"
     ]
     ours = next(r for r in rows if r["algorithm"].startswith("weft,"))
@@ -378,7 +425,7 @@ def table4(p: Parameters) -> Outcome:
         rows,
         compared,
         figure_of([panel], "Demirci et al., Table 4", 1),
-        ["others' numbers are the paper's; their code is not run"],
+        [*standing(p["graph"], graph), "others' numbers are the paper's; their code is not run"],
     )
 
 
@@ -401,26 +448,32 @@ DEMIRCI = Paper(
             60,
             table2,
             {"graphs": ["soc-slashdot0902"], "parts": 64},
-            {"graphs": [name.lower() for name in TABLE2], "parts": 512},
+            {
+                "graphs": [name.lower().replace("flickr", "gleich-flickr") for name in TABLE2],
+                "parts": 512,
+            },
             "the eight graphs under $WEFT_DATA",
+            data=("graphs",),
         ),
         Item(
             "fig3",
             "strong scaling of HP, GP, RP and CAGNET",
-            90,
+            130,
             fig3,
             {"graph": "email-enron", "ranks": [1, 2, 4], "hidden": 16, "paper_ranks": [16, 64], **_TIMES},
             {"graph": "amazon0601", "ranks": [16, 32, 64, 128, 256, 512], "paper_ranks": [16, 64, 256, 512]},
             "512 cores",
+            data=("graph",),
         ),
         Item(
             "fig4a",
             "time of computing and of messages",
-            60,
+            100,
             fig4a,
             {"graph": "copapersdblp", "instead": _SOCIAL, "ranks": [2, 4], "hidden": 16, **_TIMES},
             {"ranks": [16, 32, 64, 128, 256, 512]},
             "coPapersDBLP and 512 cores",
+            data=("graph",),
         ),
         Item(
             "fig4b",
@@ -437,6 +490,7 @@ DEMIRCI = Paper(
             },
             {"layers": [3, 4, 5, 6, 7, 8], "ranks": 512},
             "roadNet-CA and 512 cores",
+            data=("graph",),
         ),
         Item(
             "fig4c",
@@ -446,10 +500,11 @@ DEMIRCI = Paper(
             {"graph": "cora", "instead": "sbm:nodes=1000,classes=5", "ranks": [1, 3, 9, 27], "epochs": 30},
             needs="cora under $WEFT_DATA; ranks are threads",
             virtual=True,
+            data=("graph",),
         ),
         Item(
             "fig5",
-            "volume of mini-batches under HP and SHP",
+            "volume and time of mini-batches under HP and SHP",
             60,
             fig5,
             {
@@ -460,9 +515,12 @@ DEMIRCI = Paper(
                 "fresh": 50,
                 "sampled": 16,
                 "fanouts": "all,all",
+                "steps": 20,
+                "engine": "auto",
             },
             {"parts": [3, 9, 15, 27], "batch_size": 20_000, "fresh": 10_000, "sampled": 0},
             "com-Amazon under $WEFT_DATA",
+            data=("graph",),
         ),
         Item(
             "table3",
@@ -479,6 +537,7 @@ DEMIRCI = Paper(
             },
             {"ranks": 27},
             "ogbn-papers100M, 27 cores and about 300 GB of memory",
+            data=("graph",),
         ),
         Item(
             "table4",
@@ -486,13 +545,17 @@ DEMIRCI = Paper(
             30,
             table4,
             {
+                "graph": "reddit-dgl",
                 "instead": "kronecker:scale=11,degree=120,features=150,classes=41",
                 "hidden": 16,
                 "ranks": 2,
+                "pyg": 1,
                 **_TIMES,
             },
             {"ranks": 4},
-            "reddit under $WEFT_DATA",
+            "reddit-dgl under $WEFT_DATA",
+            data=("graph",),
         ),
     ),
+    _SETS,
 )

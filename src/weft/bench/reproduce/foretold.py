@@ -65,6 +65,8 @@ def foretold(
                         {
                             "kind": FORETOLD,
                             "graph": shape.name,
+                            "vertices": shape.vertices,
+                            "arcs": shape.arcs,
                             "ranks": p,
                             "algorithm": label,
                             "seconds": row.seconds,

@@ -62,6 +62,8 @@ class Item:
     """Why it cannot be run, where it cannot."""
     virtual: bool = False
     """Whether its ranks are threads that count words, or losses, and are not timed."""
+    data: tuple[str, ...] = ()
+    """Parameters that name graphs for which the paper has data sets: with --full these must be here."""
 
     def start(self, parameters: Parameters) -> Outcome:
         """Run it, if this machine can time so many ranks."""
@@ -93,6 +95,8 @@ class Paper:
     name: str
     title: str
     items: tuple[Item, ...]
+    sets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Its data sets by the names that weft takes, in small letters: vertices and arcs as it prints them."""
 
     def find(self, name: str) -> Item:
         """The item of that name: `fig3`, `figure3` and `Fig. 3` are the same."""

@@ -5,31 +5,27 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ...errors import UserError
 from ...graph import load
-from ...graph.loading import data_sets
+from ...graph.loading import GENERATORS, data_sets
+from ..baselines import BASELINES
 from ..epoch import bench_epoch
 from ..ranks import bench_ranks
-from .item import MEASURED, PAPER, Compared, Outcome, Row
+from .item import MEASURED, PAPER, Compared, Outcome, Parameters, Row
 from .panels import Panel, figure_of
 
 STACK = ("spmm", "dense", "other", "gather", "reduce", "grad", "waiting")
 """Kinds of time, computing first: `weft.train.watch` says what they are."""
-MOVING = (
-    "gather",
-    "reduce",
-    "split",
-    "join",
-    "grad",
-    "loss",
-    "waiting",
-    "halo",
-    "pull",
-    "push",
-    "ask",
-    "errors",
-)
+COMPUTING = ("spmm", "dense", "sampling", "other")
+"""All other kinds are phases of messages, and waiting for them."""
+_PHASES = {
+    "broadcast H": "gather", "broadcast A": "gather", "broadcast T": "gather", "pattern": "gather",
+    "halo": "gather", "transpose": "gather", "complete": "gather", "sum T": "reduce", "weights": "grad",
+    "outer": "grad",
+}  # fmt: skip
+"""A phase of the papers' own algorithms → the one of weft's that does the same, for one legend."""
 
 
 def epochs_of(
@@ -37,31 +33,42 @@ def epochs_of(
     layouts: Mapping[str, tuple[int, str, str]],
     layers: int,
     hidden: int,
-    epochs: int,
-    rounds: int,
-    hosts: str = "",
+    p: Parameters,
     more: Sequence[str] = (),
     name: str = "",
 ) -> list[Row]:
-    """A row for each label → (ranks, strategy, partition): seconds of an epoch, where they went, words."""
+    """A row for each label → (ranks, strategy or a paper's own algorithm, partition): seconds of an epoch,
+    where they went, words. `p` has epochs, rounds, hosts and engine.
+
+    The papers' own algorithms run on this machine alone: with hosts they are left out.
+    """
+    layouts = {k: each for k, each in layouts.items() if not (p["hosts"] and each[1] in BASELINES)}
     asked = [(ranks, 1, strategy, partition) for ranks, strategy, partition in layouts.values()]
-    extra = [*more, *(["--hosts", hosts] if hosts else [])]
-    found = bench_ranks(graph, asked, layers, hidden, epochs, rounds, more=extra)
-    return [
+    extra = [*more, *(["--hosts", p["hosts"]] if p["hosts"] else [])]
+    found = bench_ranks(
+        graph, asked, layers, hidden, p["epochs"], p["rounds"], more=extra, engine=p["engine"]
+    )
+    rows = [
         {"kind": MEASURED, "graph": name or graph, "algorithm": label, **row}
         for label, row in zip(layouts, found, strict=True)
     ]
+    for row in rows:
+        time: dict[str, float] = {}
+        for kind, seconds in row["time"].items():
+            kind = _PHASES.get(kind, kind) if row["strategy"] in BASELINES else kind
+            time[kind] = time.get(kind, 0.0) + seconds
+        row["time"] = time
+    return rows
 
 
-def moving(row: Row) -> float:
-    """Seconds of an epoch in which a rank sends, receives or waits."""
-    return float(sum(seconds for kind, seconds in row["time"].items() if kind in MOVING))
+def split_time(time: Mapping[str, float]) -> dict[str, float]:
+    """The two parts that the papers draw, of seconds by kind.
 
-
-def split_time(row: Row) -> dict[str, float]:
-    """The two parts that the papers draw."""
-    total = sum(row["time"].values())
-    return {"computation": total - moving(row), "communication": moving(row)}
+    >>> split_time({"spmm": 2.0, "halo": 1.0, "waiting": 0.5})
+    {'computation': 2.0, 'communication': 1.5}
+    """
+    computing = sum(seconds for kind, seconds in time.items() if kind in COMPUTING)
+    return {"computation": computing, "communication": sum(time.values()) - computing}
 
 
 def pyg_here() -> bool:
@@ -70,12 +77,14 @@ def pyg_here() -> bool:
 
 
 def against_pyg(
-    graph: str, layers: int, hidden: int, epochs: int, rounds: int, model: str = "gcn"
+    graph: str, layers: int, hidden: int, epochs: int, rounds: int, size: Row, model: str = "gcn"
 ) -> list[Row]:
-    """Rows of weft and of PyG in one process each, in turn; of weft alone where PyG is not installed."""
+    """Rows of weft and of PyG in one process each, in turn; of weft alone where PyG is not installed. `size`
+    is a row of the same graph."""
     against = ["pyg-csr" if model in ("gcn", "sage") else "pyg-edges"] if pyg_here() else []
     found = bench_epoch(graph, [model], layers, hidden, 1, 0.0, 1, epochs, rounds, against)
-    return [{"kind": MEASURED, "graph": graph, "ranks": 1, **row} for row in found["rows"]]
+    same = {key: size[key] for key in ("graph", "vertices", "arcs")}
+    return [{"kind": MEASURED, **same, "ranks": 1, **row} for row in found["rows"]]
 
 
 def sizes_table(sizes: Mapping[str, tuple[int, int]], shown: Mapping[str, str]) -> Outcome:
@@ -104,9 +113,19 @@ def sizes_table(sizes: Mapping[str, tuple[int, int]], shown: Mapping[str, str]) 
 
 
 def at_hand(name: str, instead: str) -> str:
-    """The data set where it lies under $WEFT_DATA, else a generated graph."""
+    """A generator's graph, a file, or a data set where it lies under $WEFT_DATA; else what is made instead.
+
+    >>> at_hand("karate", "er:nodes=9"), at_hand("none", "er:nodes=9")
+    ('karate', 'er:nodes=9')
+    """
     folder = os.environ.get("WEFT_DATA", "")
-    return name if folder and name.lower() in data_sets(folder) else instead
+    here = name.partition(":")[0].lower() in GENERATORS or Path(name).is_file()
+    return name if here or (folder and name.lower() in data_sets(folder)) else instead
+
+
+def standing(name: str, graph: str) -> list[str]:
+    """The note for a graph that `at_hand` gave in place of the one of this name."""
+    return [] if graph == name else [f"{name} is not under $WEFT_DATA: {graph} stands for it"]
 
 
 def ratio(rows: Sequence[Row], key: str, over: Mapping[str, object], under: Mapping[str, object]) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
-from .item import Outcome, Row
+from .item import PAPER, Outcome, Row
 
 
 def check_folder(folder: str, names: list[str]) -> None:
@@ -29,7 +30,8 @@ def check_folder(folder: str, names: list[str]) -> None:
 def write(outcome: Outcome, folder: str, name: str, title: str, picture: bool = True) -> list[str]:
     """The three files; their paths."""
     base = Path(folder) / name
-    text = [title, *map(str, outcome.compared), *(f"note: {note}" for note in outcome.notes)]
+    text = [title, *map(str, outcome.compared), *sizes_of(outcome.rows)]
+    text += [f"note: {note}" for note in outcome.notes]
     made = [f"{base}.csv", f"{base}.txt"]
     try:
         with open(made[0], "x", newline="", encoding="utf-8") as file:
@@ -46,6 +48,29 @@ def write(outcome: Outcome, folder: str, name: str, title: str, picture: bool = 
         outcome.draw(f"{base}.png")
         made.append(f"{base}.png")
     return made
+
+
+def sizes_of(rows: Sequence[Row]) -> list[str]:
+    """A line for each graph: its size, and on how many ranks or parts it was measured or foretold.
+
+    >>> row = {"kind": "measured", "graph": "karate", "vertices": 34, "arcs": 156, "ranks": 2}
+    >>> sizes_of([row, row | {"ranks": 4}, row | {"kind": "paper"}])
+    ['measured: karate, 34 vertices, 156 arcs; ranks 2, 4']
+    """
+    found: dict[str, dict[str, dict[Any, None]]] = {}
+    for row in rows:
+        if row["kind"] == PAPER:
+            continue
+        counts = [f"{row[key]:,} {key}" for key in ("vertices", "arcs") if key in row]
+        what = ", ".join([f"{row['kind']}: {row['graph']}", *counts])
+        over = found.setdefault(what, {"ranks": {}, "parts": {}})
+        for key, values in over.items():
+            if key in row:
+                values[row[key]] = None
+    return [
+        "; ".join([what, *(f"{key} {', '.join(map(str, v))}" for key, v in over.items() if v)])
+        for what, over in found.items()
+    ]
 
 
 def _flat(row: Row) -> dict[str, Any]:

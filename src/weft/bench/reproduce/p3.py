@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...graph import load, write_store
+from ...graph import Graph, load, write_store
 from ...partition import PartitionOptions
 from .. import cache, feed
 from ..partition import bench_partition
 from ..ranks import trained
 from .item import MEASURED, PAPER, Compared, Item, Outcome, Paper, Parameters, Row, only
-from .measured import MOVING, sizes_table
+from .measured import sizes_table, split_time
 from .panels import Panel, figure_of
 
 SIZES = {
@@ -27,6 +27,11 @@ SIZES = {
     "Facebook": (30_700_000, 10_000_000_000),
 }
 """Table 3."""
+_SHOWN = {
+    "OGB-Product": "ogbn-products", "OGB-Paper": "ogbn-papers100m", "UK-Union": "uk-union-2006-06-2007-05",
+}  # fmt: skip
+"""The paper's name → weft's."""
+_SETS = {_SHOWN.get(name, name).lower(): size for name, size in SIZES.items()}
 TABLE4 = {
     "sgc": (4.45, 4.06, 4.34, 4.82, 5.43),
     "gcn": (4.12, 3.67, 4.65, 4.37, 4.33),
@@ -74,11 +79,12 @@ def _feed(
         pipeline,
     )
     result = feed.bench_feed(p["graph"], sorted(p["features"]), p["ranks"], task, p["engine"])
+    size = {"graph": p["graph"], "vertices": result["vertices"], "arcs": result["arcs"]}
     shown = {"pull": "pull (as DGL)", "push-pull": "push-pull (P3)"}
     return [
         {
             "kind": MEASURED,
-            "graph": p["graph"],
+            **size,
             "model": model,
             "fanouts": task.fanouts,
             "pipeline": pipeline,
@@ -148,6 +154,7 @@ def _partitions(p: Parameters, title: str, said: dict[str, str], push: bool = Fa
             {
                 "kind": MEASURED,
                 "graph": p["graph"],
+                **{key: row[key] for key in ("vertices", "arcs", "ranks")},
                 "scheme": method,
                 "cut_seconds": spent.get(method, 0.0),
                 "megawords": row["words"] / 1e6,
@@ -157,11 +164,11 @@ def _partitions(p: Parameters, title: str, said: dict[str, str], push: bool = Fa
         )
     if push:
         fed = next(row for row in _feed(p) if row["feed"].startswith("push"))
-        batches = -(-round(0.6 * load(p["graph"]).num_nodes) // p["batch_size"])
+        batches = -(-round(0.6 * fed["vertices"]) // p["batch_size"])
         rows.append(
             {
                 "kind": MEASURED,
-                "graph": p["graph"],
+                **{key: fed[key] for key in ("graph", "vertices", "arcs", "ranks")},
                 "scheme": "push-pull, hash",
                 "cut_seconds": 0.0,
                 "megawords": fed["bytes"] / 4e6 * batches,
@@ -192,7 +199,7 @@ def _partitions(p: Parameters, title: str, said: dict[str, str], push: bool = Fa
 
 def table3(p: Parameters) -> Outcome:
     """The data sets."""
-    return sizes_table(SIZES, {"OGB-Product": "ogbn-products", "OGB-Paper": "ogbn-papers100m"})
+    return sizes_table(SIZES, _SHOWN)
 
 
 def table4(p: Parameters) -> Outcome:
@@ -283,7 +290,10 @@ def fig11(p: Parameters) -> Outcome:
         rows,
         compared,
         figure_of([Panel("push-pull", rows, "ranks", "seconds", "feed")], "P3, Figure 11"),
-        ["ranks of one machine share its cores: little to hide; lab/ makes links of a given bandwidth"],
+        [
+            "ranks of one machine share its cores: little to hide; weft bench pipeline joins the ranks of a "
+            "job, and lab/hosts.py gives them links of a given bandwidth"
+        ],
     )
 
 
@@ -295,21 +305,26 @@ def _fed(p: Parameters, store: Path, out: Path, feed: str, epochs: int) -> dict[
         "epochs": epochs, "evaluate-every": epochs, "threads": 1,
     }  # fmt: skip
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return trained(store, out, words)
+    return trained(store, out, words, "threads" if p["engine"] == "threads" else "auto")
+
+
+def _sized(p: Parameters, name: str, graph: Graph) -> Row:
+    """What a row says of its size."""
+    size = {"graph": name, "vertices": graph.num_nodes, "arcs": graph.num_arcs}
+    return {"kind": MEASURED, **size, "ranks": p["ranks"][0]}
 
 
 def fig12(p: Parameters) -> Outcome:
     """How much of the time ranks compute (the paper: a GPU is busy)."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        store = write_store(
-            load(f"{p['graph']},features={p['features'][0]},classes=16"), Path(folder) / "g.weft"
-        )
+        loaded = load(f"{p['graph']},features={p['features'][0]},classes=16")
+        store = write_store(loaded, Path(folder) / "g.weft")
         for number, name in enumerate(("pull", "push-pull")):
             answer = _fed(p, store, Path(folder) / f"run{number}", name, 2)
             time = {kind: sum(each) / len(each) for kind, each in answer["time"].items()}
-            busy = 1 - sum(v for kind, v in time.items() if kind in MOVING) / sum(time.values())
-            rows.append({"kind": MEASURED, "graph": p["graph"], "feed": name, "busy": busy, "time": time})
+            busy = split_time(time)["computation"] / sum(time.values())
+            rows.append({**_sized(p, p["graph"], loaded), "feed": name, "busy": busy, "time": time})
     said = {"pull": "20 % (DGL)", "push-pull": "85 %"}
     compared = [
         Compared(f"share of the time that a rank computes, {r['feed']}", said[r["feed"]], f"{r['busy']:.0%}")
@@ -349,11 +364,12 @@ def fig14(p: Parameters) -> Outcome:
     rows: list[Row] = []
     final = {}
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        store = write_store(load(p["learn"]), Path(folder) / "g.weft")
+        loaded = load(p["learn"])
+        store = write_store(loaded, Path(folder) / "g.weft")
         for number, name in enumerate(("pull", "push-pull")):
             answer = _fed(p, store, Path(folder) / f"run{number}", name, p["epochs"])
             rows += [
-                {"kind": MEASURED, "graph": p["learn"], "feed": name, "epoch": e + 1, "loss": loss}
+                {**_sized(p, p["learn"], loaded), "feed": name, "epoch": e + 1, "loss": loss}
                 for e, loss in enumerate(answer["loss"])
             ]
             final[name] = answer["test_accuracy"]
@@ -368,7 +384,8 @@ def fig14(p: Parameters) -> Outcome:
         Compared("largest relative difference of losses", "the same iteration by iteration", f"{apart:.1e}"),
     ]
     panel = Panel("", rows, "epoch", "loss", "feed", "lines", "training loss")
-    return Outcome(rows, compared, figure_of([panel], "P3, Figure 14"), [f"{p['learn']}, not OGB-Product"])
+    return Outcome(rows, compared, figure_of([panel], "P3, Figure 14"),
+                   [] if p["learn"] == "ogbn-products" else [f"{p['learn']}, not OGB-Product"])  # fmt: skip
 
 
 def fig16(p: Parameters) -> Outcome:
@@ -433,14 +450,13 @@ P3 = Paper(
             _SMALL | {"methods": ["hash", "metis", "hypergraph"]},
             _FULL,
             _NEEDS,
+            data=("graph",),
         ),
         Item("fig4", "structure and features apart, a drawing", why="a drawing"),
         Item("fig5", "push-pull, a drawing", why="a drawing; docs/algorithms/push-pull.md has weft's"),
         Item("fig6", "the pipeline, a drawing", why="a drawing"),
         Item("table2", "the P-TAGS API", why="an API; docs/algorithms/ptags.md has weft's"),
-        Item(
-            "table3", "data sets", 5, table3, needs="OGB's sets under $WEFT_DATA; the UK graphs by weft fetch"
-        ),
+        Item("table3", "data sets", 5, table3, needs="OGB's sets and LAW's UK graphs under $WEFT_DATA"),
         Item(
             "table4",
             "epochs of four models, pull and push-pull",
@@ -449,8 +465,18 @@ P3 = Paper(
             _SMALL | {"models": ["sgc", "gcn", "sage", "gat"]},
             _FULL,
             _NEEDS,
+            data=("graph",),
         ),
-        Item("fig7", "without sampling", 60, fig7, _SMALL | {"models": ["gcn", "sage"]}, _FULL, _NEEDS),
+        Item(
+            "fig7",
+            "without sampling",
+            60,
+            fig7,
+            _SMALL | {"models": ["gcn", "sage"]},
+            _FULL,
+            _NEEDS,
+            data=("graph",),
+        ),
         Item(
             "fig8",
             "partitioning schemes beside push-pull",
@@ -459,8 +485,9 @@ P3 = Paper(
             _SMALL | {"methods": ["hash", "metis", "hypergraph"]},
             _FULL,
             _NEEDS,
+            data=("graph",),
         ),
-        Item("fig9", "over layers", 60, fig9, _SMALL | {"layers": [2, 3, 4]}, _FULL, _NEEDS),
+        Item("fig9", "over layers", 60, fig9, _SMALL | {"layers": [2, 3, 4]}, _FULL, _NEEDS, data=("graph",)),
         Item(
             "fig10",
             "over features",
@@ -469,6 +496,7 @@ P3 = Paper(
             _SMALL | {"features": [16, 64, 256]},
             _FULL | {"features": [16, 64, 128, 256, 512]},
             _NEEDS,
+            data=("graph",),
         ),
         Item(
             "table5",
@@ -478,9 +506,10 @@ P3 = Paper(
             _SMALL | {"budgets": ["5%", "20%", "50%"]},
             _FULL,
             _NEEDS,
+            data=("graph",),
         ),
-        Item("fig11", "with and without the pipeline", 30, fig11, _SMALL, _FULL, _NEEDS),
-        Item("fig12", "how busy ranks are", 30, fig12, _SMALL, _FULL, _NEEDS),
+        Item("fig11", "with and without the pipeline", 30, fig11, _SMALL, _FULL, _NEEDS, data=("graph",)),
+        Item("fig12", "how busy ranks are", 30, fig12, _SMALL, _FULL, _NEEDS, data=("graph",)),
         Item(
             "fig13",
             "seeds a second over ranks",
@@ -489,6 +518,7 @@ P3 = Paper(
             _SMALL | {"ranks": [2, 4]},
             _FULL | {"ranks": [2, 4]},
             _NEEDS,
+            data=("graph",),
         ),
         Item(
             "fig14",
@@ -498,6 +528,7 @@ P3 = Paper(
             _SMALL | {"learn": "sbm:nodes=3000,classes=8", "epochs": 10},
             {"learn": "ogbn-products", "epochs": 51, "ranks": [4], "batch_size": 1000, "fanouts": "25,10"},
             "ogbn-products under $WEFT_DATA",
+            data=("learn",),
         ),
         Item(
             "fig15",
@@ -507,7 +538,9 @@ P3 = Paper(
             _SMALL | {"hidden": [8, 32, 128]},
             _FULL | {"hidden": [16, 32, 64, 128, 256]},
             _NEEDS,
+            data=("graph",),
         ),
-        Item("fig16", "full batch, beside ROC", 40, fig16, _SMALL, _FULL, _NEEDS),
+        Item("fig16", "full batch, beside ROC", 40, fig16, _SMALL, _FULL, _NEEDS, data=("graph",)),
     ),
+    _SETS,
 )
