@@ -138,14 +138,17 @@ def test_a_split_is_drawn_of_the_labels_alone_and_is_that_of_the_graph_in_memory
     assert checksum(again) == checksum(memory)
 
 
+@pytest.mark.parametrize("brings", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
-def test_losses_are_those_of_the_graph_in_memory(tmp_path, monkeypatch, count):
-    settings = config(write_store(bare(), tmp_path / "g.weft"), epochs=3, seed=2)
+def test_losses_are_those_of_the_graph_in_memory(tmp_path, monkeypatch, count, brings):
+    graph = split(bare(), seed=2) if brings else bare()
+    settings = config(write_store(graph, tmp_path / "g.weft"), epochs=3, seed=2)
     settings.parallel.ranks, settings.parallel.engine = count, "threads"
     assert on_ranks([], settings, lambda comm, source: losses(comm, source, settings)) == 0
     memory = losses.found
     monkeypatch.setattr(ranks, "_LARGE", 0)
     monkeypatch.setattr("weft.graph.load", None)
+    monkeypatch.setattr(Store, "verify", None)
     seen = []
 
     def work(comm, source):
@@ -155,8 +158,8 @@ def test_losses_are_those_of_the_graph_in_memory(tmp_path, monkeypatch, count):
     assert on_ranks([], settings, work) == 0
     assert losses.found == memory
     assert len(seen) == count
-    assert seen[0] is not None
-    assert not seen[0].parent.exists()  # it went with the command
+    assert (seen[0] is None) == brings
+    assert brings or not seen[0].parent.exists()  # it went with the command
 
 
 def test_started_ranks_are_told_of_the_split_beside_the_store(tmp_path, monkeypatch, read):

@@ -94,7 +94,7 @@ def shared_of(data: Any) -> Shared:
 def share(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
     """This rank's share of a PyG `Data`, a weft `Graph` or a store, as a PyG `Data`. Every rank calls it."""
     if isinstance(data, (str, Path)):
-        data = open_store(data)
+        data = _opened(data, comm)
     if isinstance(data, (Graph, Store)):
         return _of_graph(data, comm, cut, seed)
     if hasattr(data, "edge_types"):
@@ -105,6 +105,22 @@ def share(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
             "Give a PyG Data or HeteroData, a weft Graph or a store."
         )
     return _of_data(data, comm, cut, seed)
+
+
+def _opened(path: str | Path, comm: Communicator) -> Store:
+    """A store of which each rank has read the header. Chunks are compared as they are read; where they have
+    no checksums, in stores of old, rank 0 reads the file once for all."""
+    store, mistake = None, ""
+    try:
+        store = open_store(path, verify=False)
+        if comm.rank == 0 and not store.checks_itself:
+            store.verify()
+    except UserError as error:
+        mistake = str(error)
+    mistakes = comm.all_gather_json(mistake)
+    if any(mistakes) or store is None:
+        raise UserError(next(filter(None, mistakes)))
+    return store
 
 
 def whole(data: Any, comm: Communicator, cut: ParallelConfig) -> Any:
