@@ -17,6 +17,8 @@ from weft.graph.stream.pieces import Arcs, Segment
 
 ROWS = 1 << 18
 """Rows that are read at a time."""
+_BUFFER = 1 << 20
+"""Bytes of a column of a parquet file that are read at a time."""
 ENDS = (("source", "target"), ("src", "dst"), ("row", "col"), ("from", "to"), ("u", "v"))
 """What the two columns of ids may be called."""
 
@@ -155,7 +157,8 @@ class Parquet(Table):
         assert self._ends is not None
         wanted = [*self._ends, *filter(None, [self._weight]), *self.carried]
         try:
-            with pq.ParquetFile(self.path) as file:
+            # Without a buffer's size each column of a row group is read whole, however few rows are wanted.
+            with pq.ParquetFile(self.path, buffer_size=_BUFFER, pre_buffer=False) as file:
                 batches = file.iter_batches(ROWS, row_groups=[group], columns=wanted, use_threads=False)
                 for batch in batches:
                     if any(column.null_count for column in batch.columns):
