@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,8 +83,8 @@ class Attached:
         assert self._features is not None
         return "<f8" if self._features.dtype == np.float64 else "<f4"
 
-    def rows(self, part: Part, first: int, last: int) -> None:
-        """Features of vertices first..last-1, into their place."""
+    def rows(self, part: Part, first: int, last: int, told: Callable[[int], None]) -> None:
+        """Features of vertices first..last-1, into their place; `told` hears of how many rows are there."""
         assert self._features is not None
         step = max(1, _PIECE // max(1, self._features.shape[1]))
         for begin in range(first, last, step):
@@ -97,6 +98,7 @@ class Attached:
                     "Replace it by a finite number."
                 )
             part.append(some)
+            told(min(last, begin + step) - first)
 
     def write(self, writer: Writer) -> None:
         """Append the labels and masks."""
