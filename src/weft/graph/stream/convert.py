@@ -161,7 +161,7 @@ class _Conversion:
         self.weighted, self.carried = _same(self.inputs)
         self.undirected = _undirected(self.inputs, self.options.undirected)
         self.arcs = sum(source.expected() for source in self.inputs)
-        self.payload = 4 * self.weighted + 8 * len(self.carried)
+        self.payload = max(source.weight_bytes for source in self.inputs) + 8 * len(self.carried)
         threads = self.options.threads or len(os.sched_getaffinity(0))
         self.planned = plan(self.options.memory, threads, self.payload, self.arcs)
         if self.team.rank == 0:
