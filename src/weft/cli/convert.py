@@ -157,9 +157,8 @@ def _shares(text: str) -> tuple[float, float]:
 
 
 def _array(path: str) -> Tensor:
-    import numpy as np
     import torch
 
-    from ..graph.stream.attach import numbers
+    from ..graph.stream.mapped import Mapped
 
-    return torch.from_numpy(np.array(numbers(path), order="C"))
+    return torch.from_numpy(Mapped(path).whole())

@@ -52,7 +52,8 @@ def draw(
     total, part = len(known), np.zeros(n, dtype=np.uint8)
     if classes is None:
         chosen = round(train * total)
-        part[known[:chosen]] = PARTS["train_mask"]
+        for some in _pieces(known[:chosen]):
+            part[some] = PARTS["train_mask"]
     else:
         chosen = 0
         counts: dict[int, int] = {}

@@ -279,6 +279,13 @@ class Store:
             self._check_pointers(ends[:1], ends[1:])
             return int(ends[1] - ends[0])
 
+    def first_arcs(self, vertices: Tensor) -> Tensor:
+        """The number of the first arc into each of these vertices; a number each is read. [m] int64"""
+        with about(self.path):
+            starts = self._take("indptr", self._vertices(vertices).numpy())
+            self._check_pointers(starts, starts)
+            return torch.from_numpy(starts)
+
     def _range(self, lo: Any, hi: int) -> tuple[int, int]:
         if not 0 <= lo <= hi <= self.num_nodes:
             raise UserError(

@@ -15,7 +15,7 @@ from ..graph import Graph, Store, open_store
 from ..parallel import STRATEGIES, Fetch, Shared
 from ..parallel.assign import check_partition
 from ..parallel.grid import parse
-from ..parallel.source import read_arcs
+from ..parallel.source import first_arcs, read_arcs
 from ..partition import ORDERS
 from ..train.config import ParallelConfig
 from .matrix import Matrix, arcs_of, cut_rows
@@ -276,10 +276,9 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: ParallelConfig, se
     target = shares.own[arcs.row]
     # Arcs are numbered as they stand in the whole: by target, then by source.
     degrees = torch.bincount(arcs.row, minlength=shares.own.numel())
-    everybody = shares.collect(degrees)
-    first = (everybody.cumsum(0) - everybody)[shares.own] - (degrees.cumsum(0) - degrees)
+    first = first_arcs(source, shares.own) - (degrees.cumsum(0) - degrees)
     numbers = first[arcs.row] + torch.arange(arcs.row.numel(), device="cpu")
-    index = shares.edge_index(arcs.vertex, target, numbers, int(everybody.sum()))
+    index = shares.edge_index(arcs.vertex, target, numbers, source.num_arcs)
     index.__dict__[_SHARED] = shares
     out = Data(edge_index=index, num_nodes=Count(shares.space))
     if arcs.value is not None:
