@@ -40,7 +40,7 @@ def draw_split(store: Store, train: float | int, val: float | int, seed: int) ->
     """
     n = store.num_nodes
     check_fits(
-        (5 if n < 2**31 else 9) * n, f"a split of the {n:,} vertices of {store.path}",
+        (7 if n < 2**31 else 11) * n, f"a split of the {n:,} vertices of {store.path}",
         remedy="Bring one: weft convert --split 0.6,0.2.",
     )  # fmt: skip
 
@@ -101,6 +101,6 @@ def open_beside(path: Path) -> Store:
             raise UserError(f"no split can be read ({error}). Start again.") from None
         if n != store.num_nodes or path.stat().st_size != _HEAD + len(PARTS) * n:
             raise UserError(f"this split is not of {store.path} as it is now. Start again.")
-    store.put_beside(path, masks)
+    store._put_beside(path, masks)
     store.name = name
     return store

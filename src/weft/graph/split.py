@@ -44,7 +44,7 @@ def draw(
     Held are 5 bytes a vertex, 9 from 2^31 of them on, and up to 8 more where `train` counts per class.
 
     >>> draw(iter([np.array([0, 1]), np.array([-1, 0, 1])]), 5, train=1, val=1).tolist()
-    [1, 2, 0, 3, 1]
+    [2, 1, 0, 1, 3]
     """
     known, classes = _known(labels, n, train if _is_count(train, "train") else 0)
     # The bits that are drawn do not depend on the type: halves of 8 bytes are enough for most.

@@ -166,7 +166,7 @@ class Store:
         """Another file that some sections lie in (`weft.graph.beside`); None: all are in this one."""
         self._there: frozenset[str] = frozenset()
 
-    def put_beside(self, path: Path, sections: Mapping[str, Section]) -> None:
+    def _put_beside(self, path: Path, sections: Mapping[str, Section]) -> None:
         """Sections of another file, in place of those of the same names."""
         self.beside, self._there = path, frozenset(sections)
         self._sections = self._sections | dict(sections)

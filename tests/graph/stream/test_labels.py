@@ -102,7 +102,6 @@ def test_what_is_held_is_a_few_bytes_a_vertex(tmp_path, monkeypatch, shares, eac
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    print(shares, peak / n)
     assert peak < each * n
     if shares is not None:
         with pytest.raises(UserError, match=r"a split of 500000 vertices takes .* Give more --memory"):
