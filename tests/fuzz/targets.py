@@ -303,6 +303,7 @@ def _stream() -> None:
     _edge_list()
     _matrix()
     Path("names.txt").write_text("ann bob 0.5\nbob eve 1\n9223372036854775807 ann 2\n")
+    np.savez("csr.npz", indptr=np.array([0, 2, 3, 3]), indices=np.array([0, 1, 2]), data=np.ones(3))
     np.savez("coo.npz", row=np.array([0, 1, 2]), col=np.array([1, 2, 0]), weight=np.ones(3, np.float32))
     parquet.write_table(
         pa.table({"source": [0, 1, 5], "target": [1, 2, 0], "weight": [0.5, 1, 2]}), "a.parquet"
@@ -310,7 +311,11 @@ def _stream() -> None:
 
 
 def _read_stream(path: str) -> None:
-    for name in ("a.tsv", "b.csv.gz", "a.mtx", "names.txt", "coo.npz", "a.parquet") if not path else (path,):
+    for name in (
+        ("a.tsv", "b.csv.gz", "a.mtx", "names.txt", "coo.npz", "csr.npz", "a.parquet")
+        if not path
+        else (path,)
+    ):
         convert([name], "out.weft", Options(text_ids=name == "names.txt"))
         load("out.weft")
         Path("out.weft").unlink()

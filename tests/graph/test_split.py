@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -22,6 +25,52 @@ def test_masks_cover_each_labelled_vertex_once(
     g = split(labelled(labels), train, min(val, 0.49), seed)
     total = g.train_mask.int() + g.val_mask.int() + g.test_mask.int()
     assert torch.equal(total, (g.labels >= 0).int())
+
+
+def by_permutation(labels: np.ndarray, train: float | int, val: float | int, seed: int) -> list[np.ndarray]:
+    """The three parts, from one permutation of all labelled vertices: what stores of old were split by."""
+    known = np.arange(len(labels)) if labels.ndim == 2 else np.nonzero(labels >= 0)[0]
+    order = np.random.default_rng(seed).permutation(known)
+    if isinstance(train, int):
+        taken, chosen = dict.fromkeys(labels[order].tolist(), 0), []
+        for v in order.tolist():
+            if taken[labels[v]] < train:
+                chosen.append(v)
+                taken[labels[v]] += 1
+        chosen = np.array(chosen, dtype=np.int64)
+    else:
+        chosen = order[: round(train * len(order))]
+    rest = order[~np.isin(order, chosen)]
+    held = val if isinstance(val, int) else round(val * len(order))
+    return [chosen, rest[:held], rest[held:]]
+
+
+@pytest.mark.parametrize(("train", "val"), [(0.6, 0.2), (0.0, 0.5), (3, 40), (20, 0.1), (1, 0)])
+@pytest.mark.parametrize("classes", [4, 300, 70_000])
+def test_parts_are_those_of_one_permutation_however_few_labels_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, train: float, val: float, classes: int
+) -> None:
+    rng = np.random.default_rng(classes)
+    labels = rng.integers(-1, classes, 700) * (1 if classes > 4 else rng.random(700).round().astype(int))
+    monkeypatch.setattr(sys.modules["weft.graph.split"], "SOME", 64)
+    if isinstance(train, int) and classes > 4:
+        train = min(train, 1)
+        val = 0
+    for seed in (0, 7):
+        g = split(labelled(labels.tolist()), train, val, seed)
+        for mask, part in zip(
+            (g.train_mask, g.val_mask, g.test_mask), by_permutation(labels, train, val, seed), strict=True
+        ):
+            assert mask.nonzero().ravel().tolist() == sorted(part.tolist())
+
+
+def test_many_labels_are_split_as_one_permutation_of_all() -> None:
+    y = torch.rand(50, 3) < 0.3
+    g = split(Graph.from_arcs([], [], 50, labels=y), 0.5, 10, seed=2)
+    for mask, part in zip(
+        (g.train_mask, g.val_mask, g.test_mask), by_permutation(y.numpy(), 0.5, 10, 2), strict=True
+    ):
+        assert mask.nonzero().ravel().tolist() == sorted(part.tolist())
 
 
 def test_a_whole_train_counts_per_class() -> None:

@@ -385,3 +385,18 @@ def test_a_store_that_was_cut_short_after_it_was_opened_is_truncated():
     os.truncate("g.weft", 128)
     with pytest.raises(UserError, match=r"^g\.weft is truncated\. Write or copy the store again\.$"):
         store.graph()
+
+
+def test_labels_and_the_first_arcs_of_rows_are_read_alone(tmp_path, monkeypatch):
+    graph = karate()
+    store = open_store(write_store(graph, tmp_path / "g.weft"), verify=False)
+    read, look = [], module.Store._map
+    monkeypatch.setattr(module.Store, "_map", lambda self, key, *a: read.append(key) or look(self, key, *a))
+    some = torch.tensor([33, 0, 7, 7])
+    assert torch.equal(store.first_arcs(some), graph.indptr[some])
+    assert torch.equal(store.labels(3, 9), graph.labels[3:9])
+    assert set(read) == {"indptr", "labels"}
+    with pytest.raises(UserError, match="rows 3 to 35 are out of range for 34 vertices"):
+        store.labels(3, 35)
+    with pytest.raises(UserError, match="row 34 is out of range"):
+        store.first_arcs(torch.tensor([34]))

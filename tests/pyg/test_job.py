@@ -18,7 +18,7 @@ import weft
 from weft.cli import main
 from weft.comm import run_ranks
 from weft.errors import UserError
-from weft.graph import load, write_store
+from weft.graph import Store, load, write_store
 from weft.pyg import ranks
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "pyg_cora.py"
@@ -338,3 +338,29 @@ def test_one_rank_has_the_whole_graph_as_plain_tensors_and_reads_no_grid():
 def test_a_cut_that_is_not_there_is_one_line(count, options, words):
     with pytest.raises(UserError, match=words):
         run_ranks(cut, count, "threads", options)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_store_is_read_by_rows_and_compared_as_it_is_read(tmp_path, monkeypatch, count):
+    path = write_store(load(GRAPH), tmp_path / "g.weft")
+    read, times = Store.verify, []
+    monkeypatch.setattr(Store, "verify", lambda self: times.append(1) or read(self))
+
+    def work(comm):
+        with ranks(comm) as job:
+            return job.collect(job.share(str(path)).x)
+
+    assert all(torch.equal(x, load(GRAPH).features) for x in run_ranks(work, count, "threads"))
+    assert not times
+    # One of old has no checksums of chunks: somebody must read it through, once.
+    with monkeypatch.context() as old:
+        old.setattr(Store, "checks_itself", False)
+        run_ranks(work, count, "threads")
+    assert times == [1]
+    damaged = bytearray(path.read_bytes())
+    damaged[4100] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match=r"wrong checksum in section 'ind"):
+        run_ranks(work, count, "threads")
+    with pytest.raises(UserError, match=r"no file .*h\.weft"):
+        run_ranks(lambda comm: ranks(comm).__enter__().share("h.weft"), count, "threads")

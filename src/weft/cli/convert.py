@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .console import console, is_watched
 from .info import carried
 from .options import Parser, add_arc_columns, arc_columns, whole_number
 from .outputs import new_store
@@ -27,10 +24,6 @@ _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert edges.csv g.weft --features x.npy --labels y.npy --split 0.6,0.2
   weft convert cora cora.weft
   mpirun -n 8 weft convert part-*.txt g.weft --memory 4GB"""
-_STAGES = {
-    "draw": "drawing  ", "read": "reading  ", "name": "numbering", "key": "sorting  ", "mirror": "mirroring",
-    "write": "writing  ",
-}  # fmt: skip
 _STREAM_ONLY = ("memory", "scratch", "skip_bad", "text_ids", "header")
 
 
@@ -141,32 +134,6 @@ def _stream(paths: Sequence[str], out: str, options: Options) -> Done | None:
     return together(options, lambda own, tick, team: convert(paths, out, own, tick, team))
 
 
-@contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error for each stage, with the time left of it; nothing where nobody watches."""
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-        TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=console(sys.stderr), disable=not is_watched(sys.stderr)) as bar:
-
-        def tick(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(_STAGES[stage], total=total, note="")
-            unit, size = ("GB", 1e9) if stage in ("draw", "read") else ("M", 1e6)
-            note = f"{done / size:,.2f} of {total / size:,.2f} {unit}"
-            bar.update(tasks[stage], completed=done, total=total, note=note)
-
-        try:
-            yield tick
-        except UserError:
-            bar.live.transient = True  # the one line of the error stands alone
-            raise
-
-
 def _told(out: str, done: Done) -> str:
     data = ", ".join(f"{name} {kind} {done.num_arcs}" for name, kind in done.arc_data.items())
     skipped = f"; {done.skipped:,} lines left out, the first: {done.first_skipped}" if done.skipped else ""
@@ -190,9 +157,8 @@ def _shares(text: str) -> tuple[float, float]:
 
 
 def _array(path: str) -> Tensor:
-    import numpy as np
     import torch
 
-    from ..graph.stream.attach import numbers
+    from ..graph.stream.mapped import Mapped
 
-    return torch.from_numpy(np.array(numbers(path), order="C"))
+    return torch.from_numpy(Mapped(path).whole())

@@ -55,8 +55,8 @@ def _stream(kind: str, out: str, memory: str | None, pairs: Sequence[str]) -> in
     from ..comm import in_job
     from ..graph.loading import parse_arguments
     from ..graph.stream import KINDS, Drawn, Options, convert_inputs, parse_size, write_arcs
-    from .convert import progress
     from .joined import together
+    from .progress import progress
 
     if kind not in KINDS:
         raise unknown("generator that streams", kind, KINDS)

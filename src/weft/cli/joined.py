@@ -26,7 +26,7 @@ def together(options: Options, work: Work) -> Done | None:
     The cores and, unless `--memory` says what a rank may use, the memory of a host are shared by its ranks.
     """
     from ..comm import connect, in_job
-    from .convert import progress
+    from .progress import progress
 
     if not in_job():
         with progress() as tick:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 Work = Callable[["Communicator", "Graph | Store"], int]
 """What every rank does: its exit status."""
+_LARGE = 1 << 28
+"""From so many bytes on a store is read by rows, if by one process alone."""
+_HELD_OUT = 100
+"""Bytes an arc that holding links out takes: the arcs and their mirrors as pairs of int64, sorted."""
 
 
 def on_ranks(
@@ -62,33 +67,34 @@ def on_ranks(
         comm = connect("auto" if options.engine == "threads" else options.engine, options.stall_seconds)
         _set_threads(config.train.threads)
         if store is not None:
-            from ..graph import open_store
-
-            return work(comm, open_store(store, verify=False))
+            return work(comm, _open_shared(Path(store)))
         return _join(config, comm, work, trains, plan)
 
     check_layout(config, options.ranks)
-    ready = ready_store(config) if options.ranks > 1 and options.engine != "threads" else None
-    graph = ready or load_graph(config, trains)
-    hosts = len(read_hosts(Path(options.hosts))) if options.hosts else 1
-    if trains:
-        check_task(graph, config, options.ranks, min(hosts, options.ranks))
-    if options.strategy == "auto":
-        flags = [*flags, *_choose(config, graph, options.ranks, hosts, trains, plan)]
-    grid = check_layout(config, options.ranks)
-    assert grid is not None
-    check_assignment(graph.num_nodes, grid, options)
-    if options.hosts:
-        return _on_hosts(command, config, graph, flags, trains)
-    if options.ranks == 1:
-        _set_threads(config.train.threads)
-        return work(single(), graph)
-    if options.engine == "threads":
-        _set_threads(config.train.threads or 1)
-        with during():
-            return max(run_threads(work, options.ranks, graph))
-    with swept_folder() as folder:
-        settings = folder / "run.toml"
+    processes = options.ranks > 1 and options.engine != "threads"
+    with ExitStack() as stack:
+        where = Path.cwd() if options.hosts else None  # all hosts see the present folder
+        folder = functools.cache(lambda: stack.enter_context(swept_folder(where)))
+        ready = ready_store(config, folder, trains) if processes or _is_large(config) else None
+        graph = ready or load_graph(config, trains)
+        hosts = len(read_hosts(Path(options.hosts))) if options.hosts else 1
+        if trains:
+            check_task(graph, config, options.ranks, min(hosts, options.ranks))
+        if options.strategy == "auto":
+            flags = [*flags, *_choose(config, graph, options.ranks, hosts, trains, plan)]
+        grid = check_layout(config, options.ranks)
+        assert grid is not None
+        check_assignment(graph.num_nodes, grid, options)
+        if options.hosts:
+            return _on_hosts(command, config, _stored(graph, config, folder), folder(), flags, trains)
+        if options.ranks == 1:
+            _set_threads(config.train.threads)
+            return work(single(), graph)
+        if options.engine == "threads":
+            _set_threads(config.train.threads or 1)
+            with during():
+                return max(run_threads(work, options.ranks, graph))
+        settings = folder() / "run.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
         path = _stored(graph, config, folder)
         del graph, ready
@@ -122,27 +128,25 @@ def _choose(
 
 
 def _on_hosts(
-    command: Sequence[str], config: RunConfig, graph: Graph | Store, flags: Sequence[str], trains: bool
+    command: Sequence[str], config: RunConfig, path: Path, folder: Path, flags: Sequence[str], trains: bool
 ) -> int:
     """Ranks on several hosts, and on fewer where one is gone; all see the present folder."""
     from ..comm.hosts import launch_on_hosts
 
     options, restarts = config.parallel, config.train.restarts if trains else 0
-    with swept_folder(Path.cwd()) as folder:
-        path = _stored(graph, config, folder)
-        settings = folder / "run.toml"
+    settings = folder / "run.toml"
 
-        def prepare(ranks: int) -> list[str]:
-            fitted = fit_to(config, ranks)
-            fitted.train.restarts = 0  # those are ours
-            fitted.parallel.hosts = ""
-            settings.write_text(to_toml(fitted), encoding="utf-8")
-            return ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
+    def prepare(ranks: int) -> list[str]:
+        fitted = fit_to(config, ranks)
+        fitted.train.restarts = 0  # those are ours
+        fitted.parallel.hosts = ""
+        settings.write_text(to_toml(fitted), encoding="utf-8")
+        return ["-m", "weft", *command, str(settings), "--store", str(path), *flags]
 
-        return launch_on_hosts(
-            prepare, Path(options.hosts), options.ranks, config.train.threads or 1, options.stall_seconds,
-            folder, restarts,
-        )  # fmt: skip
+    return launch_on_hosts(
+        prepare, Path(options.hosts), options.ranks, config.train.threads or 1, options.stall_seconds,
+        folder, restarts,
+    )  # fmt: skip
 
 
 def fit_to(config: RunConfig, ranks: int) -> RunConfig:
@@ -166,22 +170,74 @@ def fit_to(config: RunConfig, ranks: int) -> RunConfig:
     return out
 
 
-def ready_store(config: RunConfig) -> Store | None:
-    """The user's own store where ranks can read it as it is: it brings its split and checks its chunks.
+def ready_store(
+    config: RunConfig, folder: Callable[[], Path] | None = None, trains: bool = True
+) -> Store | None:
+    """The user's own store, which ranks read as it is, with the split that it brings or that is drawn here.
 
-    Nothing but its header is read. None: somebody must load the graph first.
+    Its header is read; of one that brings no split the labels too, once, some at a time: the masks, those
+    that `weft.graph.split` draws of the whole graph, go to a file in `folder()`, beside the store. Without a
+    folder nothing is drawn. A store without checksums of its chunks is compared with its sections' once.
+    None: somebody must load the graph first, as pairs of links are held out of all arcs.
     """
     from ..graph import open_store
-    from ..graph.loading import locate
+    from ..graph.beside import SUFFIX, draw_split, write_beside
     from ..train.tasks import TASKS
 
-    found = locate(config.data.graph, config.data.data or None)
-    if found is None or found[0].suffix != ".weft" or not TASKS[config.train.task].by_header:
+    found, entry = _named_store(config), TASKS[config.train.task]
+    if found is None or not entry.by_header:
         return None
-    arc_columns(config.data.arc_columns)
-    store = open_store(found[0], verify=False)
-    brings = "test_pairs" if config.train.task == "link" else "train_mask"
-    return store if store.checks_itself and store.has(brings) and not config.data.arc_columns else None
+    if arc_columns(config.data.arc_columns) is not None:
+        return None  # a mistake that loading tells
+    path, name = found
+    store = open_store(path, verify=False)
+    if config.train.task == "link":
+        if _holds_out(config, trains) and not (store.has("val_pairs") or store.has("test_pairs")):
+            if folder is not None:
+                _check_held_out(store)
+            return None
+        draws = False
+    else:
+        draws = entry.splits and store.has("labels") and not store.has("train_mask")
+    if not store.checks_itself:
+        store.verify()
+    if name is not None:
+        store.name = name
+    if draws and folder is not None:
+        part = draw_split(store, *_shares(config), config.train.seed)
+        store = write_beside(store, part, store.name, folder() / f"graph{SUFFIX}")
+    return store
+
+
+def _named_store(config: RunConfig) -> tuple[Path, str | None] | None:
+    """The store that the config names, and the name of the data set that it is; None where it is none."""
+    from ..graph.loading import locate
+
+    found = locate(config.data.graph, config.data.data or None)
+    return None if found is None or found[0].suffix != ".weft" else found
+
+
+def _is_large(config: RunConfig) -> bool:
+    found = _named_store(config)
+    return found is not None and found[0].is_file() and found[0].stat().st_size > _LARGE
+
+
+def _check_held_out(store: Store) -> None:
+    """Refuse to hold links out of more arcs than memory has room for: all of them are looked at together."""
+    from ..graph.guard import check_fits
+
+    check_fits(
+        _HELD_OUT * store.num_arcs, f"{store.path} brings no pairs, and to hold some out of all arcs",
+        remedy="Bring them: weft.hold_out and weft.write_store on a machine with more.",
+    )  # fmt: skip
+
+
+def _open_shared(path: Path) -> Store:
+    """What a rank was told to read: a store, or masks beside one."""
+    from ..graph import open_store
+    from ..graph.beside import SUFFIX, open_beside
+
+    return open_beside(path) if path.suffix == SUFFIX else open_store(path, verify=False)
 
 
 @contextmanager
@@ -212,15 +268,23 @@ def load_graph(config: RunConfig, trains: bool = True) -> Graph:
 
     graph = load(config.data.graph, config.data.data or None, arc_columns(config.data.arc_columns))
     if config.train.task == "link":
-        holds = trains or config.link.hold_val or config.link.hold_test
-        if graph.val_pairs is not None or graph.test_pairs is not None or not holds:
+        if graph.val_pairs is not None or graph.test_pairs is not None or not _holds_out(config, trains):
             return graph
         return hold_out(graph, config.link.hold_val, config.link.hold_test, config.train.seed)
     if graph.labels is None or graph.train_mask is not None or not TASKS[config.train.task].splits:
         return graph
+    return split(graph, *_shares(config), config.train.seed)
+
+
+def _holds_out(config: RunConfig, trains: bool) -> bool:
+    return bool(trains or config.link.hold_val or config.link.hold_test)
+
+
+def _shares(config: RunConfig) -> tuple[float | int, float | int]:
+    """What to train and to validate on: fractions, or counts."""
     shares = (config.data.train_share, config.data.val_share)
     train, val = (int(share) if share >= 1 and share.is_integer() else share for share in shares)
-    return split(graph, train, val, config.train.seed)
+    return train, val
 
 
 def check_layout(config: RunConfig, ranks: int) -> Grid | None:
@@ -249,33 +313,40 @@ def check_layout(config: RunConfig, ranks: int) -> Grid | None:
     return grid
 
 
-def _stored(graph: Graph | Store, config: RunConfig, folder: Path) -> Path:
-    """The store that ranks read: the user's own where it is one and brings its split."""
+def _stored(graph: Graph | Store, config: RunConfig, folder: Callable[[], Path]) -> Path:
+    """What ranks read: the user's own store where it is one, masks beside it, or a store of its own."""
     from ..graph import Store, open_store, write_store
+    from ..graph.beside import SUFFIX, part_of, write_beside
 
     if isinstance(graph, Store):
-        return graph.path.resolve()
-    named = Path(config.data.graph)
-    brings = "test_pairs" if config.train.task == "link" else "train_mask"
-    if named.suffix == ".weft" and open_store(named, verify=False).has(brings):
-        return named.resolve()
-    return write_store(graph, folder / "graph.weft")
+        return graph.beside or graph.path.resolve()
+    found = _named_store(config)
+    if found is None or config.train.task == "link":  # whose arcs change where pairs are held out
+        if found is not None and open_store(found[0], verify=False).has("test_pairs"):
+            return found[0].resolve()
+        return write_store(graph, folder() / "graph.weft")
+    store = open_store(found[0], verify=False)
+    if store.has("train_mask") or graph.train_mask is None:
+        return found[0].resolve()
+    path = folder() / f"graph{SUFFIX}"
+    write_beside(store, part_of(graph), graph.name, path)
+    return path
 
 
 def _join(
     config: RunConfig, comm: Communicator, work: Work, trains: bool, plan: Foretold | None = None
 ) -> int:
     """One of ranks that somebody else started: rank 0 loads the graph and shares it as a store."""
-    from ..graph import open_store
     from ..train.tasks import check_task
 
     check_layout(config, comm.size)
     hosts = len(set(comm.all_gather_json(socket.gethostname())))
-    with swept_folder() if comm.rank == 0 else nullcontext(Path()) as folder:
+    with ExitStack() as stack:
+        folder = functools.cache(lambda: stack.enter_context(_shared_folder(config, hosts)))
         told: dict[str, Any] = {"path": "", "error": "", "chosen": {}, "seconds": 0.0}
         if comm.rank == 0:
             try:
-                graph = ready_store(config) or load_graph(config, trains)
+                graph = ready_store(config, folder, trains) or load_graph(config, trains)
                 if trains:
                     check_task(graph, config, comm.size, hosts)
                 if config.parallel.strategy == "auto":
@@ -297,9 +368,23 @@ def _join(
                 f"this rank cannot see {told['path']}. "
                 "Give a .weft store on a file system that all ranks share."
             )
-        status = work(comm, open_store(told["path"], verify=False))
+        status = work(comm, _open_shared(Path(told["path"])))
         comm.barrier()  # nobody still reads the store when it goes
         return status
+
+
+def _shared_folder(config: RunConfig, hosts: int) -> AbstractContextManager[Path]:
+    """A folder for what all ranks read: of several hosts that of the store, which all of them see."""
+    found = _named_store(config)
+    if hosts == 1 or found is None:
+        return swept_folder()
+    place = found[0].resolve().parent
+    if not os.access(place, os.W_OK):
+        raise UserError(
+            f"{found[0]} brings no split, and {place}, which all hosts see, cannot be written. "
+            "Bring one: weft convert --split 0.6,0.2."
+        )
+    return swept_folder(place)
 
 
 def raise_everywhere(comm: Communicator, mistake: str) -> None:

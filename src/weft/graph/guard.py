@@ -10,18 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weft.errors import UserError
+from weft.graph.cgroup import own_limits
 
 
 def machine_bytes() -> int:
-    """Main memory of this machine in bytes; a generous guess where the system does not tell.
+    """Main memory that this process may take at most, in bytes: that of the machine, or less where a job or
+    a container has a limit (`weft.graph.cgroup`); a generous guess where the system does not tell.
 
     >>> machine_bytes() > 0
     True
     """
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return 1 << 38
+        installed = 1 << 38
+    return min([installed, *(limit.most for limit in own_limits())])
 
 
 FREELY = 64 << 20
@@ -41,15 +44,17 @@ def allowed_bytes(held: int) -> int:
 
 
 def free_bytes() -> int:
-    """Main memory that is free now, or could be; all of it where the system does not tell."""
+    """Main memory that is free now, or could be, of the machine and of this process's job or container; all
+    of it where the system does not tell."""
+    lefts = [machine_bytes(), *(limit.left for limit in own_limits())]
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:
                 if line.startswith("MemAvailable:"):
-                    return min(int(line.split()[1]) * 1024, machine_bytes())
+                    lefts.append(int(line.split()[1]) * 1024)
     except (OSError, ValueError, IndexError):
         pass
-    return machine_bytes()
+    return min(lefts)
 
 
 def check_fits(

@@ -20,7 +20,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,14 @@ class Store:
         self._checks: ChunkChecks | None = header["checks"]
         self.parts: list[int] | None = header["parts"]
         """The sizes of parts that the vertices lie in, one after the other; None where there are none."""
+        self.beside: Path | None = None
+        """Another file that some sections lie in (`weft.graph.beside`); None: all are in this one."""
+        self._there: frozenset[str] = frozenset()
+
+    def _put_beside(self, path: Path, sections: Mapping[str, Section]) -> None:
+        """Sections of another file, in place of those of the same names."""
+        self.beside, self._there = path, frozenset(sections)
+        self._sections = self._sections | dict(sections)
 
     @property
     def num_nodes(self) -> int:
@@ -202,6 +210,8 @@ class Store:
         """Compare every section with its checksum: one pass over the file."""
         with open(self.path, "rb") as file:
             for section in self._sections.values():
+                if section.name in self._there:
+                    continue
                 file.seek(section.offset)
                 left, crc = section.bytes, 0
                 while left:
@@ -232,6 +242,15 @@ class Store:
             check_pairs(found, self.num_nodes, key)
             return found
 
+    def labels(self, lo: int, hi: int) -> Tensor:
+        """The labels of vertices lo..hi-1, [hi-lo] or [hi-lo, c]; `rows` would read the pointers, too."""
+        with about(self.path):
+            lo, hi = self._range(lo, hi)
+            self._look("labels", lo, hi)
+            found = torch.from_numpy(np.array(self._map("labels", lo, hi)))
+            self._check_bool("labels", found)
+            return found
+
     def num_pairs(self, key: str) -> int:
         """How many pairs there are under this name; 0 without."""
         return self._sections[key].shape[0] if key in self._sections else 0
@@ -259,6 +278,13 @@ class Store:
             ends = self._take("indptr", np.array(self._range(lo, hi)))
             self._check_pointers(ends[:1], ends[1:])
             return int(ends[1] - ends[0])
+
+    def first_arcs(self, vertices: Tensor) -> Tensor:
+        """The number of the first arc into each of these vertices; a number each is read. [m] int64"""
+        with about(self.path):
+            starts = self._take("indptr", self._vertices(vertices).numpy())
+            self._check_pointers(starts, starts)
+            return torch.from_numpy(starts)
 
     def _range(self, lo: Any, hi: int) -> tuple[int, int]:
         if not 0 <= lo <= hi <= self.num_nodes:
@@ -458,7 +484,7 @@ class Store:
             raise UserError(f"{key} hold a byte that is neither 0 nor 1. Write the store again.")
 
     def _look(self, key: str, first: int, last: int) -> None:
-        if self._checks is not None:
+        if self._checks is not None and key not in self._there:
             self._checks.look(key, first, last)
 
     def _map(self, key: str, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -470,11 +496,12 @@ class Store:
             return np.zeros(shape, dtype=section.dtype)
         skip = first * (section.bytes // section.shape[0])
         name_bus_errors()
+        path = self.beside if key in self._there and self.beside is not None else self.path
         try:
             # Mode "c": pages come from the file, a stray write would stay private to this process.
-            return np.memmap(self.path, section.dtype, "c", section.offset + skip, shape)
+            return np.memmap(path, section.dtype, "c", section.offset + skip, shape)
         except ValueError:  # it was whole when it was opened
-            raise truncated(self.path) from None
+            raise truncated(path) from None
 
     def _take(self, key: str, places: np.ndarray) -> np.ndarray:
         """The entries at these places, through a window that slides over the file.
@@ -483,7 +510,7 @@ class Store:
         this process's memory for a moment.
         """
         section = self._sections[key]
-        if self._checks is not None:
+        if self._checks is not None and key not in self._there:
             self._checks.look_at(key, places)
         steps = np.diff(places)
         stretch = bool((steps == 1).all())

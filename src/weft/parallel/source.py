@@ -150,6 +150,18 @@ def row_starts(source: Source) -> Tensor:
     return source.indptr.cpu()
 
 
+def first_arcs(source: Source, vertices: Tensor) -> Tensor:
+    """The number of the first arc into each of these vertices, in the graph's order. [m] int64
+
+    >>> from weft.graph import karate
+    >>> first_arcs(karate(), torch.tensor([0, 2])).tolist()
+    [0, 25]
+    """
+    if isinstance(source, Store):
+        return source.first_arcs(vertices)
+    return source.indptr[vertices.to(source.indptr.device)].cpu()
+
+
 def count_arcs_of(source: Source, vertices: Tensor) -> int:
     """How many arcs go into these vertices; only their pointers are read."""
     if isinstance(source, Store):

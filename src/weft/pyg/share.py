@@ -15,7 +15,7 @@ from ..graph import Graph, Store, open_store
 from ..parallel import STRATEGIES, Fetch, Shared
 from ..parallel.assign import check_partition
 from ..parallel.grid import parse
-from ..parallel.source import read_arcs
+from ..parallel.source import first_arcs, read_arcs
 from ..partition import ORDERS
 from ..train.config import ParallelConfig
 from .matrix import Matrix, arcs_of, cut_rows
@@ -94,7 +94,7 @@ def shared_of(data: Any) -> Shared:
 def share(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
     """This rank's share of a PyG `Data`, a weft `Graph` or a store, as a PyG `Data`. Every rank calls it."""
     if isinstance(data, (str, Path)):
-        data = open_store(data)
+        data = _opened(data, comm)
     if isinstance(data, (Graph, Store)):
         return _of_graph(data, comm, cut, seed)
     if hasattr(data, "edge_types"):
@@ -105,6 +105,22 @@ def share(data: Any, comm: Communicator, cut: ParallelConfig, seed: int) -> Any:
             "Give a PyG Data or HeteroData, a weft Graph or a store."
         )
     return _of_data(data, comm, cut, seed)
+
+
+def _opened(path: str | Path, comm: Communicator) -> Store:
+    """A store of which each rank has read the header. Chunks are compared as they are read; where they have
+    no checksums, in stores of old, rank 0 reads the file once for all."""
+    store, mistake = None, ""
+    try:
+        store = open_store(path, verify=False)
+        if comm.rank == 0 and not store.checks_itself:
+            store.verify()
+    except UserError as error:
+        mistake = str(error)
+    mistakes = comm.all_gather_json(mistake)
+    if any(mistakes) or store is None:
+        raise UserError(next(filter(None, mistakes)))
+    return store
 
 
 def whole(data: Any, comm: Communicator, cut: ParallelConfig) -> Any:
@@ -260,10 +276,9 @@ def _of_graph(source: Graph | Store, comm: Communicator, cut: ParallelConfig, se
     target = shares.own[arcs.row]
     # Arcs are numbered as they stand in the whole: by target, then by source.
     degrees = torch.bincount(arcs.row, minlength=shares.own.numel())
-    everybody = shares.collect(degrees)
-    first = (everybody.cumsum(0) - everybody)[shares.own] - (degrees.cumsum(0) - degrees)
+    first = first_arcs(source, shares.own) - (degrees.cumsum(0) - degrees)
     numbers = first[arcs.row] + torch.arange(arcs.row.numel(), device="cpu")
-    index = shares.edge_index(arcs.vertex, target, numbers, int(everybody.sum()))
+    index = shares.edge_index(arcs.vertex, target, numbers, source.num_arcs)
     index.__dict__[_SHARED] = shares
     out = Data(edge_index=index, num_nodes=Count(shares.space))
     if arcs.value is not None:

@@ -87,3 +87,17 @@ def test_a_table_may_name_its_vertices(tmp_path, columns, kind):
         convert([path], tmp_path / "no.weft")
     with pytest.raises(UserError, match=r"column source does not hold names. Leave out --text-ids"):
         convert([write(tmp_path / "n.parquet", columns)], tmp_path / "no.weft", Options(text_ids=True))
+
+
+def test_of_a_row_group_of_any_length_some_rows_are_held(tmp_path, monkeypatch):
+    ids = np.random.default_rng(2).integers(2**40, size=(2, 600_000))
+    path, bare = tmp_path / "g.parquet", {"source": ids[0], "target": ids[1]}
+    pq.write_table(pa.table(bare), path, row_group_size=600_000, use_dictionary=False, compression="none")
+    monkeypatch.setattr(tables, "ROWS", 1 << 14)
+    [segment] = tables.Parquet(path, None).segments(1 << 20, set())
+    before, given, held = pa.total_allocated_bytes(), 0, []
+    for arcs in segment.arcs():
+        given += len(arcs.source)
+        held.append(pa.total_allocated_bytes() - before)
+    assert given == 600_000
+    assert 0 < max(held) < ids.nbytes // 2  # two buffers and a page of each, not two columns

@@ -26,9 +26,8 @@ from weft.graph.stream.plan import Plan
 from weft.graph.stream.runs import Range, Run, Sorted, Space, gather, in_order, ranges
 from weft.graph.stream.sections import Grows, Pointers, Spool, write_ids
 from weft.graph.stream.team import Team, cuts, together
+from weft.graph.stream.telling import Tick
 from weft.graph.writer import Growing, Part, Writer, replacing
-
-Tick = Callable[[str, int, int], None]
 
 
 class Assembly:
@@ -100,7 +99,7 @@ class Assembly:
                     if extra.has_features:
                         first, last = (n * k // team.size for k in (rank, rank + 1))
                         part = parts["features"] = Part(file, offsets["features"], extra.kind, shape, first)
-                        extra.rows(part, first, last)
+                        extra.rows(part, first, last, self._copied(extra, n, last - first))
                 return {section: [part.rows, part.pieces] for section, part in parts.items()}
 
             copied = together(team, copy)
@@ -119,6 +118,11 @@ class Assembly:
 
             together(team, end)
         return total
+
+    def _copied(self, extra: Attached, n: int, own: int) -> Callable[[int], None]:
+        """Tells of the features: this rank's so far stand for all."""
+        each = np.dtype(extra.kind).itemsize * extra.num_features
+        return lambda rows: self._tick("copy", each * n * rows // max(1, own), each * n)
 
     def _sort(
         self, runs: Sequence[Run], keys: Sequence[Any], rows: Sequence[int], ranks: native.Ranks | None,

@@ -38,11 +38,11 @@ from weft.graph.stream.pieces import Arcs, Bad, Input, Segment
 from weft.graph.stream.plan import Plan, check_disk, plan
 from weft.graph.stream.runs import Range, Run, Space, gather, in_order, ranges, write_run
 from weft.graph.stream.team import Alone, Stopped, Team, cleared, cuts, either, runs_of_all, together
+from weft.graph.stream.telling import Telling, Tick
 from weft.graph.writer import check_new
 
 MOST = 3_037_000_498
 """Vertices that weft can number: row·n + column must fit into 63 bits."""
-Tick = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,24 @@ class _Conversion:
         bits, segment = (min(size[k] for size in sizes) for k in range(2))
         self.plan: Plan = replace(self.planned, bits=bits, segment=segment)
         self.per_file = [0] * len(self.inputs)
+        self._expect(wide=self.options.text_ids)
+
+    def _expect(self, wide: bool) -> None:
+        """Tell who listens about how many bytes each stage will read and write."""
+        if not isinstance(self.tick, Telling):
+            return
+        entries = self.arcs * (2 if self.both else 1)
+        runs = entries * (8 + self.payload)
+        work = {"read": sum(source.size for source in self.inputs) + runs}
+        if wide:  # ids are written as they stand, their numbers beside them, then keys are made of these
+            work = {"read": work["read"], "name": 2 * work["read"], "key": work["read"] + runs}
+        if self.undirected and self.payload:
+            entries, runs = 2 * entries, 2 * runs
+            work["mirror"] = runs // 2 + runs
+        work["write"] = runs + entries * (4 + self.payload)
+        if features := Attached.bytes_of(self.options):
+            work["copy"] = 2 * features
+        self.tick.expect(work)
 
     def _begin(self, opened: Callable[[], list[Input]]) -> list[int]:
         check_new(self.out)
@@ -143,7 +161,7 @@ class _Conversion:
         self.weighted, self.carried = _same(self.inputs)
         self.undirected = _undirected(self.inputs, self.options.undirected)
         self.arcs = sum(source.expected() for source in self.inputs)
-        self.payload = 4 * self.weighted + 8 * len(self.carried)
+        self.payload = max(source.weight_bytes for source in self.inputs) + 8 * len(self.carried)
         threads = self.options.threads or len(os.sched_getaffinity(0))
         self.planned = plan(self.options.memory, threads, self.payload, self.arcs)
         if self.team.rank == 0:
@@ -190,6 +208,7 @@ class _Conversion:
             runs, wide = self._keys(present)
         if wide:
             present = None
+            self._expect(wide)
             names = Names(self.journal, self.plan, self.inputs, self.options.text_ids, self.team, self.tick)
             runs = names.read(self._keyed, self._segments, self._announced())
             self.given = names.given

@@ -54,6 +54,7 @@ class Drawn:
     fixed = True
     whole = False
     weighted = False
+    weight_bytes = 0
 
     def __init__(self, kind: str, arguments: dict[str, Any]) -> None:
         if kind not in KINDS:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.errors import UserError
+from weft.graph.stream.compressed import Compressed, holds_rows
 from weft.graph.stream.matrix_market import Matrix
 from weft.graph.stream.named_text import NamedText
 from weft.graph.stream.pieces import Input
@@ -28,7 +29,9 @@ def streams(path: str | Path) -> bool:
     (True, False)
     """
     name = str(path).lower()
-    return name.endswith((*LISTS, *MATRICES, *TABLES)) or (name.endswith(".npz") and holds_arcs(Path(path)))
+    if name.endswith(".npz"):
+        return holds_arcs(Path(path)) or holds_rows(Path(path))
+    return name.endswith((*LISTS, *MATRICES, *TABLES))
 
 
 def inputs_of(paths: Sequence[Path], options: Options) -> list[Input]:
@@ -41,7 +44,8 @@ def inputs_of(paths: Sequence[Path], options: Options) -> list[Input]:
 def _opened(paths: Sequence[Path], options: Options) -> Iterator[Input]:
     for path in paths:
         name = path.name.lower()
-        if options.arc_columns is not None and name.endswith(MATRICES):
+        matrix = name.endswith(MATRICES) or (name.endswith(".npz") and holds_rows(path))
+        if options.arc_columns is not None and matrix:
             raise UserError(
                 f"--arc-columns names the columns of an edge list, {path.name} is none. Leave it out."
             )
@@ -61,6 +65,8 @@ def _opened(paths: Sequence[Path], options: Options) -> Iterator[Input]:
             yield Matrix(path, None, options.skip_bad)
         elif name.endswith(TABLES):
             yield Parquet(path, options.arc_columns, options.text_ids)
+        elif name.endswith(".npz") and holds_rows(path):
+            yield Compressed(path)
         elif name.endswith(".npz"):
             yield Coordinates(path, options.arc_columns)
         else:

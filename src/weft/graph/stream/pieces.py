@@ -76,6 +76,10 @@ class Input(Protocol):
         """Whether arcs have weights."""
 
     @property
+    def weight_bytes(self) -> int:
+        """What a weight takes; 0 without."""
+
+    @property
     def carried(self) -> list[str]:
         """The names of what arcs carry beside."""
 

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from weft.errors import UserError
-from weft.graph.readers.files import DAMAGED, PARSING, existing_file
+from weft.graph.readers.files import existing_file
+from weft.graph.stream.members import Member, heads
 from weft.graph.stream.named_text import names_of
 from weft.graph.stream.pieces import Arcs, Segment
 
 ROWS = 1 << 18
 """Rows that are read at a time."""
+_BUFFER = 1 << 20
+"""Bytes of a column of a parquet file that are read at a time."""
 ENDS = (("source", "target"), ("src", "dst"), ("row", "col"), ("from", "to"), ("u", "v"))
 """What the two columns of ids may be called."""
 
@@ -63,6 +66,10 @@ class Table:
     @property
     def weighted(self) -> bool:
         return self._weight is not None
+
+    @property
+    def weight_bytes(self) -> int:
+        return 4 * self.weighted
 
     def stamp(self) -> list[Any]:
         return [str(self.path.resolve()), self.size, self.path.stat().st_mtime_ns]
@@ -155,7 +162,8 @@ class Parquet(Table):
         assert self._ends is not None
         wanted = [*self._ends, *filter(None, [self._weight]), *self.carried]
         try:
-            with pq.ParquetFile(self.path) as file:
+            # Without a buffer's size each column of a row group is read whole, however few rows are wanted.
+            with pq.ParquetFile(self.path, buffer_size=_BUFFER, pre_buffer=False) as file:
                 batches = file.iter_batches(ROWS, row_groups=[group], columns=wanted, use_threads=False)
                 for batch in batches:
                     if any(column.null_count for column in batch.columns):
@@ -193,63 +201,26 @@ class Coordinates(Table):
     def _open(self) -> dict[str, str]:
         kinds: dict[str, str] = {}
         lengths = set()
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                for info in archive.infolist():
-                    name = info.filename.removesuffix(".npy")
-                    shape, dtype = self._head(archive, info)
-                    if len(shape) == 1 and name != "shape":
-                        kinds[name] = dtype.kind
-                        lengths.add(shape[0])
-        except UserError:
-            raise
-        except (*DAMAGED, RuntimeError, zipfile.BadZipFile) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise UserError(
-                f"{self.path} is not a sound npz file ({reason}). Fetch or save it again."
-            ) from None
+        for name, head in heads(self.path).items():
+            if len(head.shape) == 1 and name != "shape":
+                kinds[name] = head.dtype.kind
+                lengths.add(head.shape[0])
         if len(lengths) > 1:
             raise UserError(f"{self.path} holds lists of different lengths. Give one entry an arc in each.")
         self._rows = lengths.pop() if lengths else 0
         return kinds
-
-    def _head(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        with archive.open(info) as stream:
-            shape, _, dtype = self._format(stream)
-        if dtype.hasobject:
-            raise UserError(
-                f"{self.path}: {info.filename} holds Python objects (a pickle). Save plain arrays of numbers."
-            )
-        if len(shape) == 1 and shape[0] * dtype.itemsize > info.file_size:
-            raise UserError(f"{self.path}: {info.filename} announces more than it holds. Save it again.")
-        return shape, dtype
-
-    def _format(self, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-        version = np.lib.format.read_magic(stream)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        with PARSING:
-            shape, order, dtype = read(stream)
-        return tuple(shape), bool(order), np.dtype(dtype)
 
     def segments(self, size: int, done: set[int]) -> Iterator[Segment]:
         """Members of an archive are streams: one thread reads them, the others sort."""
         assert self._ends is not None
         wanted = [*self._ends, *filter(None, [self._weight]), *self.carried]
         with zipfile.ZipFile(self.path) as archive:
-            streams = {name: archive.open(f"{name}.npy") for name in wanted}
+            streams = {name: Member(archive, name, self.path) for name in wanted}
             try:
-                kinds = {name: self._format(stream)[2] for name, stream in streams.items()}
                 rows = max(ROWS, size // 16)
                 for number in range(-(-self._rows // rows)):
                     count = min(rows, self._rows - number * rows)
-                    read = {}
-                    for name, stream in streams.items():
-                        raw = stream.read(count * kinds[name].itemsize)
-                        if len(raw) < count * kinds[name].itemsize:
-                            raise UserError(f"{self.path}: {name} ends too soon. Save it again.")
-                        read[name] = np.frombuffer(raw, kinds[name])
+                    read = {name: stream.read(count) for name, stream in streams.items()}
                     if number not in done:
                         share = self.size * count // max(1, self._rows)
                         yield Segment(number, share, partial(self._pieces, read, count))

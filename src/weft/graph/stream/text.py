@@ -86,6 +86,10 @@ class Text:
         return "weight" in self.names
 
     @property
+    def weight_bytes(self) -> int:
+        return 4 * self.weighted
+
+    @property
     def carried(self) -> list[str]:
         """The names of what its arcs carry beside weights."""
         return [name for name in self.names[2:] if name not in (SKIP, "weight")]
