@@ -1,4 +1,4 @@
-"""The wheel: it holds all that weft needs, installs without an index, and trains where there is no compiler."""
+"""The wheel: it holds all that weft needs, installs without an index, and trains without a compiler."""
 
 from __future__ import annotations
 
