@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import inspect
 import json
@@ -55,13 +56,18 @@ def test_from_pyg_runs_as_it_stands_and_ends_on_four_ranks(capsys):
         assert there == score
 
 
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
+def script(name: str) -> ModuleType:
+    """One of the scripts in docs/."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def reference() -> ModuleType:
+    return script("reference")
 
 
 def test_every_public_name_has_an_entry_in_the_reference_and_a_docstring():
@@ -232,20 +238,22 @@ def understood(words: list[str]) -> None:
     assert words[0] == "generate" or not rest, rest
 
 
-def test_the_notebook_runs_and_two_ranks_agree_with_one(monkeypatch, capsys):
-    pytest.importorskip("matplotlib").use("agg")
+def test_the_notebook_runs_and_whoever_opens_it_sees_what_it_shows():
+    """Numbers apart: those of the graph, which is smaller here, and those that rounding changes."""
+    pytest.importorskip("matplotlib")
+    made = script("notebook")
     cells = json.loads((DOCS / "first.ipynb").read_text())["cells"]
-    assert not any(cell.get("outputs") for cell in cells), "clear the outputs before you commit"
-    told: dict = {"__name__": "notebook"}
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec(
-                compile("".join(cell["source"]).replace("nodes=1500", "nodes=300"), "first.ipynb", "exec"),
-                told,
-            )
+    shown, told = made.run(cells, lambda source: source.replace("nodes=1500", "nodes=300"))
+    kept = [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+    assert [telling(out) for out in kept] == [telling(out) for out in shown], "Run: python docs/notebook.py"
     assert told["apart"] < 1e-4
-    assert Path("loss.png").stat().st_size > 5000
-    assert "words that rank 0 received" in capsys.readouterr().out
+    assert "words that rank 0 received" in kept[2][0]["text"][1]
+    assert len(base64.b64decode(kept[3][0]["data"]["image/png"])) > 5000
+
+
+def telling(outputs: list[dict]) -> list[str]:
+    """What a cell shows, without its numbers."""
+    return [re.sub(r"[\d.,e+-]*\d", "#", "".join(out.get("text") or out["output_type"])) for out in outputs]
 
 
 def registry() -> ModuleType:
