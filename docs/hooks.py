@@ -80,7 +80,7 @@ def relinked(text: str, source: str) -> str:
 
 
 def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
-    """A notebook's cells as Markdown, with what they show; and its pictures by the names that the text has."""
+    """A notebook's cells as Markdown, with what they show; and its pictures, by the names in the text."""
     out: list[str] = []
     pictures: dict[str, bytes] = {}
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
