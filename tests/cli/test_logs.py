@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 
-from weft.cli import logs, main
+from weft.cli import logs, main, train
 from weft.cli.console import console, is_watched
 from weft.graph import write_store
 from weft.train.every import Every
@@ -310,6 +310,19 @@ def test_force_color_does_not_reach_files(monkeypatch):
     stream = io.StringIO()
     console(stream).print("[bold]x[/bold]")
     assert stream.getvalue() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "bold"),
+    [("set up    after 3 s", "set up"), ("accuracy  train 1.0", "accuracy"), ("restarted a", "restarted"),
+     ("epoch     9/9   loss 1", "epoch")],
+)  # fmt: skip
+def test_the_heading_of_a_line_is_bold_be_it_one_word_or_two(monkeypatch, line, bold):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    train._say_to(stream)(line)
+    assert stream.getvalue().startswith(f"\x1b[1m{bold}\x1b[0m ")
 
 
 def test_a_real_terminal_is_watched(monkeypatch):

@@ -25,6 +25,9 @@ from .logs import OnEpoch, check_logs
 from .options import Parser, add_config, config_from, number
 from .ranks import Foretold, on_ranks, raise_everywhere
 
+_HEADING = 10
+"""Columns of a line's heading."""
+
 if TYPE_CHECKING:
     from ..comm import Communicator
     from ..graph import Graph, Store
@@ -358,14 +361,15 @@ def _skew(counts: list[int]) -> float:
 
 
 def _say_to(stream: Any) -> Callable[[str], None]:
-    """Prints a line, its first word bold where somebody watches."""
+    """Prints a line, its heading bold where somebody watches: `graph`, `set up`, `go on`."""
     from rich.text import Text
 
     out = console(stream)
 
     def say(line: str) -> None:
         text = Text(line)
-        text.stylize("bold", 0, line.find(" "))  # nothing of a line that is indented
+        gap = line.find("  ", 0, _HEADING)
+        text.stylize("bold", 0, gap if gap >= 0 else line.find(" "))  # nothing of a line that is indented
         out.print(text, soft_wrap=True)
 
     return say
