@@ -29,7 +29,7 @@ def test_a_wheel_installs_into_an_empty_environment_and_trains_without_a_compile
     torch, numpy and the like come from here, by a path file: the editable weft beside them does not.
     """
     pytest.importorskip("scikit_build_core", reason="scikit-build-core is not installed: ./dev does it")
-    if not (ROOT / "build").is_dir():
+    if not any((ROOT / "build").glob("cp3*")):  # a site in there is no build
         pytest.skip("weft was not built in this folder: a wheel would take minutes")
     wheel = repaired(built(tmp_path / "made"), tmp_path / "dist")
     with zipfile.ZipFile(wheel) as file:
