@@ -3,11 +3,12 @@
 index.md         README.md
 changelog.md     CHANGELOG.md
 contributing.md  CONTRIBUTING.md
-first.md         first.ipynb: its text and its code
+first.md         first.ipynb: its text, its code and what that shows
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import posixpath
 import re
@@ -41,8 +42,10 @@ def on_files(files: Any, config: Any) -> Any:
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relinked(text, source)))
-    text = notebook(ROOT / "docs/first.ipynb")
+    text, pictures = notebook(ROOT / "docs/first.ipynb")
     files.append(File.generated(config, "first.md", content=relinked(text, "docs/first.md")))
+    for name, content in pictures.items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 
@@ -50,6 +53,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links of docs/ to files outside of it."""
     name = page.file.src_uri
     return markdown if name in {*PAGES.values(), "first.md"} else relinked(markdown, f"docs/{name}")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """A date in a cell of its own stays on one line (site.css)."""
+    return re.sub(r"<td>(\d{4}-\d\d-\d\d)</td>", r'<td class="date">\1</td>', html)
 
 
 def relinked(text: str, source: str) -> str:
@@ -76,10 +84,21 @@ def relinked(text: str, source: str) -> str:
     return "".join(part if part.startswith("```") else _LINK.sub(new, part) for part in parts)
 
 
-def notebook(path: Path) -> str:
-    """A notebook's cells as Markdown."""
-    out = []
+def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook's cells as Markdown, with what they show; and its pictures, by the names in the text."""
+    out: list[str] = []
+    pictures: dict[str, bytes] = {}
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
-        out.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
-    return "\n\n".join(out) + "\n"
+        if cell["cell_type"] != "code":
+            out.append(source)
+            continue
+        out.append(f"```python\n{source}\n```")
+        for shown in cell["outputs"]:
+            if "text" in shown:
+                out.append(f"```text\n{''.join(shown['text'])}```")
+            else:
+                name = f"pictures/{path.stem}-{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode(shown["data"]["image/png"])
+                out.append(f"![What the cell above draws]({name})")
+    return "\n\n".join(out) + "\n", pictures

@@ -37,6 +37,26 @@ class Block:
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
+_FENCED = re.compile(r"^```[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+
+def mentioned(page: str | Path) -> list[str]:
+    """Every `weft COMMAND …` of a page, from `weft` to the end of its line: in blocks, then in sentences."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    code = "".join(match[1] for match in _FENCED.finditer(text)).replace("\\\n", " ").splitlines()
+    lines = [*(line.split(" #")[0] for line in code), *_INLINE.findall(_FENCED.sub("", text))]
+    return [
+        line[match.start(1) :] for line in lines if (match := re.search(r"(?:^|[\s|])(weft [a-z])", line))
+    ]
+
+
+def options(page: str | Path) -> set[str]:
+    """Every `--option` on a page, whosever it is."""
+    return set(_OPTION.findall((ROOT / page).read_text(encoding="utf-8")))
+
+
 def blocks(page: str | Path, changes: dict[str, str] | None = None) -> list[Block]:
     """The blocks of a page, in order; `changes` make sizes smaller, and each must occur."""
     text = (ROOT / page).read_text(encoding="utf-8")

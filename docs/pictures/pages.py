@@ -36,7 +36,7 @@ def shot(url: str, out: Path, width: int, height: int, dark: bool, top: int = 0)
             check=True, capture_output=True, timeout=120, env={"HOME": home, "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
         picture = Image.open(made).convert("RGB").crop((0, top, width, top + height))
-        few = picture.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few = picture.quantize(128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(out, optimize=True)
 
 

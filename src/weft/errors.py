@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 _MANY = 10
 """More names than this are listed only where none is close."""
+_TOO_MANY = 30
+"""More than this are never listed where a command tells them."""
 
 
 class UserError(ValueError):
@@ -51,17 +53,23 @@ class NoSetting(UserError, AttributeError):
     """A setting that is not there; `hasattr` understands it too."""
 
 
-def unknown(kind: str, value: object, choices: Iterable[str]) -> UserError:
+def unknown(kind: str, value: object, choices: Iterable[str], see: str = "") -> UserError:
     """The error for a name that is not among `choices`, with the closest match.
+
+    `see` is the command that tells all of them: it stands in place of a list that would fill the screen.
 
     >>> print(unknown("model", "gnc", ["gcn", "sage"]))
     unknown model 'gnc'. Did you mean 'gcn'? Known: gcn, sage.
+    >>> print(unknown("setting", "zzz", [f"model.{k}" for k in range(99)], see="weft train --help"))
+    unknown setting 'zzz'. See weft train --help.
     """
     names = list(choices)
     close = _closest(str(value), names)
     hint = f" Did you mean {close!r}?" if close else ""
     # Thirty names would bury the one that was meant.
     known = "" if close and len(names) > _MANY else f" Known: {', '.join(names)}."
+    if known and see and len(names) > _TOO_MANY:
+        known = f" See {see}."
     return UserError(f"unknown {kind} {str(value)!r}.{hint}{known}")
 
 

@@ -49,6 +49,14 @@ def test_words_of_every_point_are_those_foretold(folder, capsys):
         assert [row["strategy"] for row in csv.DictReader(file)] == ["1d", "halo", "feature"]
 
 
+def test_a_table_is_not_written_over_a_file_that_is_there(folder, capsys):
+    kept = folder / "p.csv"
+    kept.write_text("mine\n")
+    assert main(["bench", "plan", "--report", str(folder), "--csv", str(kept)]) == 2
+    assert capsys.readouterr().err == f"weft: {kept} exists already. Choose another --csv, or remove it.\n"
+    assert kept.read_text() == "mine\n"
+
+
 def test_what_was_measured_is_not_measured_again_unless_it_was_disturbed(folder):
     records = measured(folder)
     assert len(quiet(records)) == 3
@@ -100,7 +108,8 @@ def test_a_quantile_is_one_of_the_values():
     ("words", "message"),
     [([], "needs a folder"), (["--report"], "needs the folders"),
      (["--report", "none"], "no measured points"), (["--out", "none", "--memory", "3"], "no measured points"),
-     (["--out", "x", "--ranks", "0"], "--ranks 0")],
+     (["--out", "x", "--ranks", "0"], "--ranks 0"), (["--out", "x", "--csv", "p"], "--csv p is for --report"),
+     (["--report", "x", "--csv", "no/p"], "no folder no to write p into")],
 )  # fmt: skip
 def test_mistakes_are_one_line(words, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import pty
 import sys
+import time
 import types
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from weft.cli import logs
+from weft.cli import logs, main, train
 from weft.cli.console import console, is_watched
 from weft.graph import write_store
 from weft.train.every import Every
@@ -55,8 +57,6 @@ def test_lines_can_be_left_out_and_json_is_alone_on_standard_output(weft: Weft):
 
 def test_words_are_told_on_several_ranks(weft: Weft):
     words = ["--engine", "threads", "--strategy", "1d", "--ranks", "2"]
-    from weft.cli import main
-
     assert main(["train", *QUICK, "--log-every", "1", *words, "--rank-logs"]) == 0
     records = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     measured = json.loads(Path("run/measured.json").read_text())
@@ -88,6 +88,69 @@ def test_seconds_decide_where_seconds_were_asked_for():
         now[0] = 7.0 * epoch
         lines({"epoch": epoch, "loss": 1.0, "seconds": 7.0})
     assert epochs_told("\n".join(said)) == [1, *range(6, 100, 5), 100]
+
+
+def test_an_epoch_of_minutes_says_so_within_it_and_short_ones_do_not():
+    now = [0.0]
+    said: list[str] = []
+    beats = logs.Beats(logs.Lines(said.append, 3, "", Every.parse("1"), lambda: now[0]), epoch=1)
+    asked: list[float] = []
+
+    def wait(over, seconds: float) -> bool:
+        asked.append(seconds)
+        now[0] += seconds
+        return len(asked) == 4
+
+    with logs.beating(beats, wait):
+        pass
+    assert asked == [60.0] * 4
+    assert said == [f"epoch     1/3   {k * 60} s so far" for k in (1, 2, 3)]
+    beats({"epoch": 1, "loss": 1.0, "seconds": 240.0})
+    now[0] += 45
+    beats({"epoch": 2, "loss": 1.0, "seconds": 45.0})
+    now[0] += 45
+    beats.beat()  # 45 s into the third, though the last one that was said long is 90 s ago
+    assert beats.due() == 15.0
+    beats({"epoch": 3, "loss": 1.0, "seconds": 45.0})
+    now[0] += 1000
+    beats.beat()  # the end is no epoch, and asks for no turn at once
+    assert beats.due() == 60.0
+    assert len(said) == 6
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [("5min", 300.0), ("10s", 60.0), ("3", 60.0), ("never", float("inf"))]
+)
+def test_a_line_within_an_epoch_comes_no_more_often_than_lines_were_asked_for(every, due):
+    assert logs.Beats(logs.Lines(print, 3, "", Every.parse(every), lambda: 0.0), epoch=1).due() == due
+
+
+def test_a_run_tells_how_long_setting_up_took_and_has_somebody_who_beats(weft: Weft, monkeypatch):
+    @contextlib.contextmanager
+    def beating(beats):
+        begun = beats.lines.clock()
+        beats.lines.clock = lambda: begun + 90
+        beats.beat()
+        yield beats
+
+    monkeypatch.setattr(logs, "beating", beating)
+    monkeypatch.setattr("weft.cli.train.time", types.SimpleNamespace(time=lambda: 103.5))
+    answer = weft("train", *QUICK, "--begun", "100")
+    assert answer.status == 0
+    lines = [line for line in answer.out.splitlines() if line.startswith(("set up", "epoch "))]
+    assert lines[0] == "set up    after 3.5 s"
+    assert lines[1] == "epoch     1/7   90 s so far"
+    assert lines[2].startswith("epoch     1/7   loss ")
+
+
+def test_ranks_that_are_started_know_when_the_command_was_given(monkeypatch):
+    started = []
+    monkeypatch.setattr("weft.comm.launch.launch", lambda argv, *more: started.append(argv) or 0)
+    before = time.time()
+    assert main(["train", *QUICK, "--ranks", "2", "--engine", "torch"]) == 0
+    ((*_, flag, begun),) = started
+    assert flag == "--begun"
+    assert before - 0.01 <= float(begun) <= time.time() + 0.01
 
 
 def test_the_last_score_stands_in_lines_between_two_evaluations():
@@ -247,6 +310,19 @@ def test_force_color_does_not_reach_files(monkeypatch):
     stream = io.StringIO()
     console(stream).print("[bold]x[/bold]")
     assert stream.getvalue() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "bold"),
+    [("set up    after 3 s", "set up"), ("accuracy  train 1.0", "accuracy"), ("restarted a", "restarted"),
+     ("epoch     9/9   loss 1", "epoch")],
+)  # fmt: skip
+def test_the_heading_of_a_line_is_bold_be_it_one_word_or_two(monkeypatch, line, bold):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    train._say_to(stream)(line)
+    assert stream.getvalue().startswith(f"\x1b[1m{bold}\x1b[0m ")
 
 
 def test_a_real_terminal_is_watched(monkeypatch):

@@ -64,8 +64,18 @@ def test_many_options_are_listed_only_where_none_is_close():
     with pytest.raises(UserError, match="--hidden") as close:
         parse("--hiddn", "8")
     assert "Known" not in str(close.value)
-    with pytest.raises(UserError, match="Known: --activation, "):
+    some = Parser("nap", "", "Sleep.", "")
+    for k in range(12):
+        some.add_argument(f"--deep-{k}")
+    with pytest.raises(UserError, match="Known: --deep-0, --deep-1, "):
+        some.parse(["--zzz"])
+
+
+def test_of_ninety_options_a_far_off_one_is_told_where_they_stand():
+    with pytest.raises(UserError, match=r"^unknown option of weft train: '--zzz'. See weft train --help\.$"):
         parse("--zzz")
+    with pytest.raises(UserError, match=r"^unknown setting 'zzz.zzz'. See weft train --help\.$"):
+        parse("--set", "zzz.zzz=3")
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "", "0"])

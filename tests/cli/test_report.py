@@ -37,7 +37,10 @@ def test_a_place_that_cannot_be_written_is_one_line(weft: Weft):
     written(Path("a"), 3)
     answer = weft("report", "a", "--out", "no/such/r.html")
     assert answer.status == 2
-    assert answer.err.startswith("weft: cannot write no/such/r.html")
+    assert answer.err == "weft: no folder no/such to write r.html into. Make it first.\n"
+    answer = weft("report", "a", "--out", "r" * 300)
+    assert answer.status == 2
+    assert answer.err.startswith("weft: cannot write rrr")
 
 
 def test_runs_of_one_name_are_told_apart_by_their_paths(weft: Weft):

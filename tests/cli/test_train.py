@@ -78,7 +78,7 @@ def test_json_writes_what_is_unknown_as_null(weft):
 def test_people_read_the_graph_the_model_the_accuracy_and_the_folder(weft):
     answer = weft("train", "small.weft", *QUICK, "--layers", "3", "--log-every", "8")
     headings = [line.split()[0] for line in answer.out.splitlines() if not line.startswith(" ")]
-    assert headings == ["graph", "model", "epoch", "epoch", "accuracy", "epochs", "memory", "run"]
+    assert headings == ["graph", "model", "set", "epoch", "epoch", "accuracy", "epochs", "memory", "run"]
     assert "160 vertices" in answer.out
     assert "gcn 8-8-8-4, float32" in answer.out
     assert "(chance 0.250)" in answer.out

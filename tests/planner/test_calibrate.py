@@ -87,6 +87,10 @@ def test_out_names_another_place_and_json_prints_it(capsys):
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out) == read_profile(Path("p.json")).as_dict()
     assert own_profile() is None
+    kept = Path("p.json").read_text()  # perhaps edited by now: it is not written over
+    assert main(words) == 2
+    assert capsys.readouterr().err == "weft: p.json exists already. Choose another --out, or remove it.\n"
+    assert Path("p.json").read_text() == kept
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import errno
 import importlib
 import os
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -41,8 +42,18 @@ COMMANDS = {
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
+_begun = time.time()
+
+
+def begun() -> float:
+    """When the command was given, in seconds since 1970: what it says to take counts from here."""
+    return _begun
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The `weft` command. A user's mistake is one line on standard error and exit status 2."""
+    global _begun
+    _begun = time.time()
     arguments = list(sys.argv[1:] if argv is None else argv)
     shown = warnings.showwarning
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..tables import columns
 from .options import Parser, number, whole_number
+from .outputs import new_file, write_new
 
 if TYPE_CHECKING:
     from ..bench.plan import Point
@@ -55,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse(arguments)
     if parsed.report:
         return _report([Path(name) for name in parsed.graph], parsed.csv, parsed.json)
+    if parsed.csv:
+        raise UserError(f"--csv {parsed.csv} is for --report. Add --report, or leave it out.")
     if not parsed.out:
         raise UserError("bench plan needs a folder to measure into. Use --out FOLDER.")
     folder, seconds = Path(parsed.out), number(parsed.seconds, "--seconds")
@@ -177,6 +181,8 @@ def _report(folders: list[Path], out: str | None, as_json: bool) -> int:
 
     if not folders:
         raise UserError("--report needs the folders of what was measured. Name them.")
+    if out:
+        new_file(out, "--csv")
     rows: list[dict[str, Any]] = []
     for folder in folders:
         records = quiet(measured(folder))
@@ -185,10 +191,11 @@ def _report(folders: list[Path], out: str | None, as_json: bool) -> int:
         profile = read_profile(folder / "profile.json")
         rows += [row_of(folder.name, *each) for each in foretold(folder, profile, records)]
     if out:
-        with open(out, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        table = io.StringIO()
+        writer = csv.DictWriter(table, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        write_new(out, table.getvalue(), "--csv")
     if as_json:
         print(json.dumps({"judged": judged(rows), "choices": choices(rows), "rows": rows}))
         return 0

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from .options import Parser, number, whole_number
+from .outputs import new_file
+from .ranks import raise_everywhere
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -38,13 +41,12 @@ def run(arguments: Sequence[str]) -> int:
         "--engine", metavar="TEXT", help="how ranks talk: mpi, torch or threads (what is here)"
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="write the profile here, not into the user's cache folder"
+        "--out", metavar="FILE", help="write the profile here, not into the user's cache; must not exist"
     )
     parser.add_argument("--json", action="store_true", help="print the profile as one JSON object")
     parsed = parser.parse(arguments)
     from ..comm import connect, in_job, run_ranks
     from ..comm.launch import cores, find_mpirun
-    from ..errors import UserError
     from ..planner.calibrate import calibrate
     from ..planner.profile import parse_profile
 
@@ -55,16 +57,29 @@ def run(arguments: Sequence[str]) -> int:
                 "these ranks were started by somebody else already. Leave out --ranks and --engine."
             )
         comm = connect()
+        raise_everywhere(comm, comm.all_gather_json(_in_the_way(parsed.out))[0])
         profile = calibrate(comm, seconds)
         if comm.rank == 0:
             _keep(profile, parsed.out, parsed.json)
         comm.barrier()
         return 0
+    if parsed.out:
+        new_file(parsed.out, "--out")
     ranks = whole_number(parsed.ranks, "--ranks") if parsed.ranks else min(8, 2 * cores())
     engine = parsed.engine or ("mpi" if find_mpirun() and importlib.util.find_spec("mpi4py") else "torch")
     found = run_ranks("weft.cli.calibrate:measured", ranks, engine, seconds, stall_seconds=seconds + 300)[0]
     _keep(parse_profile(found), parsed.out, parsed.json)
     return 0
+
+
+def _in_the_way(out: str | None) -> str:
+    """Why a profile cannot be written there, or nothing: rank 0 looks, and all ranks hear of it."""
+    try:
+        if out:
+            new_file(out, "--out")
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def measured(comm: Communicator, seconds: float) -> dict[str, object]:

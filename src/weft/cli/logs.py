@@ -7,6 +7,7 @@ import importlib.util
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -97,6 +98,72 @@ class Lines:
         if self.every.unit == "epochs":
             return epoch % int(self.every.number) == 0
         return self.clock() - self._said >= self.every.seconds
+
+
+class Beats:
+    """Lines, and while an epoch takes long a line a minute within it, so that a log shows that it goes on.
+
+    Where lines were asked for by the clock, not more often than these; where none were, none.
+
+    >>> now = [0.0]
+    >>> beats = Beats(Lines(print, 5, "", Every.parse("1"), lambda: now[0]), epoch=1)
+    >>> for now[0] in (59.0, 60.0, 100.0, 120.0):
+    ...     beats.beat()
+    epoch     1/5   60 s so far
+    epoch     1/5   120 s so far
+    >>> beats({"epoch": 1, "loss": 0.5, "seconds": 119.0})
+    epoch     1/5   loss 0.5000   119 s
+    """
+
+    def __init__(self, lines: Lines, epoch: int, seconds: float = 60.0):
+        self.lines, self.epoch = lines, epoch
+        never = lines.every.unit == "never"
+        asked = lines.every.seconds if lines.every.unit == "seconds" else 0.0
+        self.seconds = float("inf") if never else max(seconds, asked)
+        self._begun = self._told = lines.clock()
+        self._lock = threading.Lock()
+
+    def __call__(self, record: Record) -> None:
+        with self._lock:
+            self.lines(record)
+            self.epoch = record["epoch"] + 1
+            self._begun = self._told = self.lines.clock()
+
+    def due(self) -> float:
+        """Seconds until the next line, if the epoch takes that long."""
+        with self._lock:
+            return max(0.0, self._told + self.seconds - self.lines.clock())
+
+    def beat(self) -> None:
+        """Say how long the epoch has taken so far, where it is time."""
+        with self._lock:
+            now, epochs = self.lines.clock(), self.lines.epochs
+            if now - self._told < self.seconds:
+                return
+            self._told = now
+            if self.epoch <= epochs:  # else the last one is over, and what follows is no epoch
+                place = f"{self.epoch:>{len(str(epochs))}}/{epochs}"
+                self.lines.say(f"epoch     {place}   {told(now - self._begun, 'seconds')} so far")
+
+
+@contextmanager
+def beating(
+    beats: Beats, wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+) -> Iterator[OnEpoch]:
+    """`beats`, and a thread that has them say what is due, while this is open."""
+    over = threading.Event()
+
+    def go() -> None:
+        while not wait(over, min(beats.due(), threading.TIMEOUT_MAX)):
+            beats.beat()
+
+    thread = threading.Thread(target=go, name="weft-beats", daemon=True)
+    thread.start()
+    try:
+        yield beats
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

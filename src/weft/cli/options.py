@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
             word = rest[0].split("=")[0]
             if word.startswith("-"):
                 options = sorted(o for o in self._option_string_actions if o.startswith("--"))
-                raise unknown(f"option of {self.prog}:", word, options)
+                raise unknown(f"option of {self.prog}:", word, options, see=f"{self.prog} --help")
             raise UserError(f"{self.prog} does not know what to do with {word!r}. See {self.prog} --help.")
         return parsed
 

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -18,11 +19,14 @@ from ..train.config import RunConfig, load_toml
 from ..train.every import Every
 from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
 from ..units import spell_bytes, spell_seconds
-from . import logs
+from . import begun, logs
 from .console import console, is_watched
 from .logs import OnEpoch, check_logs
 from .options import Parser, add_config, config_from, number
 from .ranks import Foretold, on_ranks, raise_everywhere
+
+_HEADING = 10
+"""Columns of a line's heading."""
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -56,6 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)  # a rank that we started reads the graph here
     parser.add_argument("--foretold", default="0", help=argparse.SUPPRESS)  # what its plan says of an epoch
+    parser.add_argument("--begun", default="0", help=argparse.SUPPRESS)  # when the command was given
     parser.add_argument(
         "--resume", metavar="RUN",
         help="go on with a run that did not end: its settings, and its ranks unless others are asked for",
@@ -70,9 +75,10 @@ def run(arguments: Sequence[str]) -> int:
     state = standing(config)
     if state is not None and state.state == "ended" and parsed.store is None:
         return _tell_ended(config, parsed.json)
-    flags = ["--json"] if parsed.json else []
+    begin = number(parsed.begun, "--begun") or begun()
+    flags = [*(["--json"] if parsed.json else []), "--begun", f"{begin:.3f}"]
     plan = Foretold(number(parsed.foretold, "--foretold"))
-    work = functools.partial(train, config=config, as_json=parsed.json, plan=plan)
+    work = functools.partial(train, config=config, as_json=parsed.json, plan=plan, begin=begin)
     return on_ranks(["train"], config, work, flags, parsed.store, during=listening, plan=plan)
 
 
@@ -110,9 +116,13 @@ def _tell_ended(config: RunConfig, as_json: bool) -> int:
 
 
 def train(
-    comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool, plan: Foretold | None = None
-) -> int:
-    """What every rank does: train; rank 0 saves and tells. `plan` is held against the first epochs."""
+    comm: Communicator, source: Graph | Store, config: RunConfig, as_json: bool, plan: Foretold | None = None,
+    begin: float = 0.0,
+) -> int:  # fmt: skip
+    """What every rank does: train; rank 0 saves and tells. `plan` is held against the first epochs.
+
+    `begin` is when the command was given, on the clock of whoever started the ranks.
+    """
     from ..train import Trainer
     from ..train.numbers import BadNumbers
 
@@ -125,6 +135,8 @@ def train(
             say(line)
         for line in _where_from(config, found, torn) if first else ():
             say(line)
+        if begin:
+            say(f"set up    after {spell_seconds(max(0.0, time.time() - begin))}")
         failure = ""
         with _told(trainer, folder, found, sys.stderr if as_json else sys.stdout, say) as tick:
             try:
@@ -166,7 +178,8 @@ def _told(
                 ears.append(stack.enter_context(_progress(epochs, watched)))
             if not is_watched(stream):
                 every = Every.parse(config.train.log_every, "log_every", batches=False)
-                ears.append(logs.Lines(say, epochs, watched, every))
+                lines = logs.Lines(say, epochs, watched, every)
+                ears.append(stack.enter_context(logs.beating(logs.Beats(lines, begins))))
 
         def tell(record: dict[str, Any]) -> None:
             for ear in ears:
@@ -348,14 +361,15 @@ def _skew(counts: list[int]) -> float:
 
 
 def _say_to(stream: Any) -> Callable[[str], None]:
-    """Prints a line, its first word bold where somebody watches."""
+    """Prints a line, its heading bold where somebody watches: `graph`, `set up`, `go on`."""
     from rich.text import Text
 
     out = console(stream)
 
     def say(line: str) -> None:
         text = Text(line)
-        text.stylize("bold", 0, line.find(" "))  # nothing of a line that is indented
+        gap = line.find("  ", 0, _HEADING)
+        text.stylize("bold", 0, gap if gap >= 0 else line.find(" "))  # nothing of a line that is indented
         out.print(text, soft_wrap=True)
 
     return say

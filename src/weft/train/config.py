@@ -499,7 +499,7 @@ def _set(config: RunConfig, path: str, value: object) -> Field:
     known = fields()
     found = known.get(f"{section}.{name}")
     if found is None or (key and found.type is not dict):
-        raise unknown("setting", path, known)
+        raise unknown("setting", path, known, see="weft train --help")
     part = getattr(config, section)
     if key:
         getattr(part, name)[key] = literal(value)
