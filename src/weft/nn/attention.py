@@ -6,13 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..graph.arrays import FEATURES
 from ..kernels import add_bias, linear, linears
 from .adjacency import Adjacency
 from .algebra import Sampled, arcs, dropout, leaky_relu, outer, rep, softmax, tall
 from .layer import Layer, add_, bias_of, weight_of
-
-FEATURES = "features"
-"""The name under which arcs carry their features."""
 
 
 class VALayer(Layer):
