@@ -16,6 +16,8 @@ from .layer import Layer, add_, bias_of, weight_of
 class VALayer(Layer):
     """h' = (A ∘ h hᵀ) h W + b: vanilla attention, scores are dot products, no softmax (Besta et al.).
 
+    A's values multiply the scores: of a normalised A, its factors; of one with weights, these.
+
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
     >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
@@ -82,7 +84,7 @@ class AGNNLayer(Layer):
 class BestaAGNNLayer(VALayer):
     """h' = (A ∘ h hᵀ ⊘ n nᵀ) h W + b, n the rows' lengths: AGNN as Besta et al. have it (SC 2023, Figure 1).
 
-    VA over cosines: neither β nor softmax. A row of zeros has cosine 0 with everything.
+    VA over cosines: neither β nor softmax. A's values multiply them. A row of zeros has cosine 0 with all.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
