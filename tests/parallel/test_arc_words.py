@@ -18,7 +18,6 @@ from weft.nn import GATLayer, VALayer
 from weft.nn.arcs import GatedLayer, GATv2Layer, GINELayer, PNALayer, RGCNLayer, TransformerLayer
 from weft.parallel import Grid, Operator
 
-
 from .cases import Shape, directed, numbers, owners, received
 from .formulas import line_of
 
