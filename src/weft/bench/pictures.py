@@ -47,7 +47,7 @@ def save(figure: Figure, path: str) -> None:
     """Write it; the same measurements give the same bytes of an SVG."""
     from matplotlib import rc_context
 
-    plain = {"metadata": {"Date": None}} if path.endswith(".svg") else {}
+    plain: dict[str, Any] = {"metadata": {"Date": None}} if path.endswith(".svg") else {}
     try:
         with rc_context({"svg.hashsalt": "weft"}):
             figure.savefig(path, dpi=100, **plain)
