@@ -83,6 +83,7 @@ def test_named_columns_of_an_edge_list_are_stored_and_mirrored(weft, tmp_path):
     assert same(load("again.weft"), graph)
 
 
+@pytest.mark.filterwarnings("default::weft.errors.Note")
 @pytest.mark.parametrize("columns", ["features,time,type", "weight,features,features", "_,_,features"])
 def test_an_edge_lists_features_train_a_model_over_arcs(weft, columns):
     """From the text to an epoch: a list of whole numbers is one feature an arc."""
@@ -100,6 +101,7 @@ def test_an_edge_lists_features_train_a_model_over_arcs(weft, columns):
     answer = weft("train", "g.weft", "--model", "gatv2", "--epochs", "1", "--json", "--out", "run")
     assert answer.status == 0, answer.err
     assert json.loads(answer.out)["loss"][0] > 0
+    assert ("weft: gatv2 does not read weights: the arcs of e have" in answer.err) == ("weight" in columns)
     config = tomllib.loads(Path("run/config.toml").read_text())
     assert config["model"]["arc_features"] == (2 if columns.startswith("weight") else 1)
 

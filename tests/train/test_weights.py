@@ -72,6 +72,19 @@ def test_one_line_says_so_where_a_model_reads_no_weights(model):
         assert remedy in lines[0]
 
 
+def test_of_weights_that_are_all_one_nothing_is_said(tmp_path):
+    ones = weighted(torch.ones(small().num_arcs))
+    late = torch.ones(small().num_arcs)
+    late[-1] = 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trainer(ones, made(name="gine"))
+        Trainer(open_store(write_store(ones, tmp_path / "ones.weft")), made(name="gine"))
+    for source in (weighted(late), open_store(write_store(weighted(late), tmp_path / "late.weft"))):
+        with pytest.warns(Note, match="gine does not read weights"):
+            Trainer(source, made(name="gine"))
+
+
 def test_of_ranks_the_first_says_it_of_a_store_too(tmp_path):
     store = str(write_store(weighted(), tmp_path / "g.weft"))
     with pytest.warns(Note) as said:

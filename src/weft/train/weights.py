@@ -10,6 +10,9 @@ from ..nn import Model, ModelConfig
 from ..nn.registry import readers
 from ..parallel.source import Source
 
+_ROWS, _ENOUGH = 1 << 14, 1 << 20
+"""Rows of a store that are read at a time; arcs after which all count as 1."""
+
 
 def note_unread_weights(model: Model, source: Source, config: ModelConfig) -> None:
     """Warn where arcs have weights and the model of this config computes the same without them.
@@ -25,8 +28,7 @@ def note_unread_weights(model: Model, source: Source, config: ModelConfig) -> No
     >>> print(said[0].message, len(said))
     gatv2 does not read weights: the arcs of karate have some, and all count alike. Use gcn, sage, gin ... 1
     """
-    has = source.has("weights") if isinstance(source, Store) else source.weights is not None
-    if not has or (model.weighted and model.adjacency != "loops"):
+    if (model.weighted and model.adjacency != "loops") or not _uneven(source):
         return
     remedy = "Use gcn, sage, gin or sgc, or give them as features, which models over arcs read."
     if config.name in readers("normalise") and getattr(config, "form", "besta") == "besta":
@@ -37,3 +39,19 @@ def note_unread_weights(model: Model, source: Source, config: ModelConfig) -> No
         Note,
         stacklevel=3,
     )
+
+
+def _uneven(source: Source) -> bool:
+    """Whether some weight is not 1; of a store the first arcs are looked at."""
+    if not isinstance(source, Store):
+        return source.weights is not None and not bool((source.weights == 1).all())
+    seen = 0
+    for first in range(0, source.num_nodes if source.has("weights") else 0, _ROWS):
+        last = min(first + _ROWS, source.num_nodes)
+        weights = source.rows(first, last, only=("weights",)).weights
+        if weights is None or not bool((weights == 1).all()):
+            return weights is not None
+        seen += weights.numel()
+        if seen > _ENOUGH:
+            break
+    return False
