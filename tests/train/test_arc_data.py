@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from weft.comm import run_ranks
 from weft.errors import UserError
-from weft.graph import Graph, open_store, write_store
+from weft.graph import Graph, open_store, to_pyg, write_store
 from weft.kernels import linear
 from weft.nn import MODELS, Layer, register
 from weft.train import Trainer
@@ -165,3 +165,15 @@ def test_what_arcs_carry_must_be_what_the_model_reads(model, data, options, mess
         Trainer(graph, config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64])
+def test_pygs_edge_attr_may_be_a_list(kind):
+    pytest.importorskip("torch_geometric")
+    given = torch.arange(carrying().num_arcs) % 7
+    made = RunConfig()
+    made.model.name, made.train.dtype = "gatv2", "float64"
+    data = to_pyg(carrying().replace(arc_data={"features": given.to(kind)}))
+    assert data.edge_attr.dim() == 1
+    rows = carrying().replace(arc_data={"features": given.double()[:, None]})
+    assert Trainer(data, made).step(1) == Trainer(rows, made).step(1)
