@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -79,11 +83,34 @@ def test_named_columns_of_an_edge_list_are_stored_and_mirrored(weft, tmp_path):
     assert same(load("again.weft"), graph)
 
 
+@pytest.mark.filterwarnings("default::weft.errors.Note")
+@pytest.mark.parametrize("columns", ["features,time,type", "weight,features,features", "_,_,features"])
+def test_an_edge_lists_features_train_a_model_over_arcs(weft, columns):
+    """From the text to an epoch: a list of whole numbers is one feature an arc."""
+    rng = np.random.default_rng(2)
+    arcs, numbers = np.unique(rng.integers(30, size=(290, 2)), axis=0), rng.normal(size=290)
+    rows = zip(arcs, numbers, rng.integers(5, size=290), strict=False)
+    Path("e.csv").write_text("".join(f"{a},{b},{x:.3f},{k},{k}\n" for (a, b), x, k in rows))
+    np.save("x.npy", rng.normal(size=(30, 4)))
+    np.save("y.npy", np.arange(30) % 3)
+    named = ("--arc-columns", columns)
+    answer = weft("convert", "e.csv", "g.weft", *named, "--features", "x.npy", "--labels", "y.npy")
+    assert (answer.status, answer.err) == (0, "")
+    told = {"features,time,type": "float64 240, time", "weight,features,features": "int64 240x2\n"}
+    assert f"arc data features {told.get(columns, 'int64 240')}" in answer.out
+    answer = weft("train", "g.weft", "--model", "gatv2", "--epochs", "1", "--json", "--out", "run")
+    assert answer.status == 0, answer.err
+    assert json.loads(answer.out)["loss"][0] > 0
+    assert ("weft: gatv2 does not read weights: the arcs of e have" in answer.err) == ("weight" in columns)
+    config = tomllib.loads(Path("run/config.toml").read_text())
+    assert config["model"]["arc_features"] == (2 if columns.startswith("weight") else 1)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("g.csv o.weft --arc-columns time", "4 columns in '0,1,0.5,7'. Give 3: source, target, time."),
-        ("g.csv o.weft --arc-columns time,time", "arc column 'time' is named twice."),
+        ("g.csv o.weft --arc-columns weight,weight", "arc column 'weight' is named twice: an arc has one"),
         ("g.csv o.weft --arc-columns time,", "arc data cannot be named ''."),
         (
             "karate o.weft --arc-columns time",

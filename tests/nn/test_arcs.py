@@ -1,4 +1,7 @@
-"""Layers over arcs with data equal PyG's, weights copied: forward and every gradient, in float64."""
+"""Layers over arcs with data equal PyG's, weights copied: forward and every gradient, in float64.
+
+The graph is directed, with self-loops, isolated vertices and weights, which PyG's layers are not given.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from weft.kernels import CSR, use
+from weft.comm.threads import single
+from weft.graph import Graph
+from weft.kernels import use
 from weft.nn.arcs import GatedLayer, GATv2Layer, GINELayer, PNALayer, RGCNLayer, TransformerLayer
 from weft.nn.attention import GATLayer
-from weft.parallel import Operator
+from weft.parallel import Grid, Operator
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric is not installed")
 
@@ -34,20 +39,13 @@ def arcs(loops: bool) -> tuple[Tensor, Tensor, Tensor]:
     return torch.stack([source, target]), features, torch.randint(0, KINDS, target.shape, generator=generator)
 
 
-def operator(index: Tensor, features: Tensor, kinds: Tensor) -> Operator:
-    counts = torch.bincount(index[1], minlength=N)
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Operator.local(CSR(indptr, index[0], None, (N, N), {"features": features, "type": kinds}))
-
-
-def with_loops(index: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """As PyG's GATConv adds them, with the mean of the others' features, then by target and source."""
-    from torch_geometric.utils import add_self_loops, remove_self_loops
-
-    index, features = remove_self_loops(index, features)
-    index, features = add_self_loops(index, features, fill_value="mean", num_nodes=N)
-    order = torch.argsort(index[1] * N + index[0])
-    return index[:, order], features[order]
+def operator(index: Tensor, features: Tensor, kinds: Tensor, how: str = "none") -> Operator:
+    """What `weft train` hands the model whose adjacency is `how`, of a graph with weights of both signs."""
+    weights = torch.randn(len(kinds), generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    graph = Graph.from_arcs(*index, N, weights, {"features": features, "type": kinds})
+    A = Operator.build(graph, single(), Grid(1), how, dtype=torch.float64, data=("features", "type"))
+    assert (A.plan.matrix(0).values is None) == (how == "loops")
+    return A
 
 
 def linear(ours: Tensor, bias: Tensor | None, theirs: Any) -> Pairs:
@@ -147,9 +145,7 @@ def _gradients(layer: Any, conv: Any, pairs: Callable[[Any, Any], Pairs]) -> Pai
 @pytest.mark.parametrize(("heads", "average"), [(1, False), (3, False), (2, True)])
 def test_attention_over_arcs_is_pygs(backend: str, heads: int, average: bool) -> None:
     plain, features, kinds = arcs(loops=True)
-    looped = with_loops(plain, features)
-    B = operator(*looped, torch.zeros(looped[0].shape[1], dtype=torch.int64))
-    A = operator(plain, features, kinds)
+    A, B = (operator(plain, features, kinds, how) for how in ("none", "loops"))
     width = OUT if average else OUT // heads
     options: dict[str, Any] = {"heads": heads, "concat": not average, "edge_dim": T}
     ours: dict[str, Any] = {"heads": heads, "average": average, "arcs": T}

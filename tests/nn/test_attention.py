@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from weft.errors import UserError
+from weft.graph import Graph
 from weft.kernels import CSR, Stream, dropout
 from weft.kernels.attention import Drop
 from weft.memory import pool
@@ -26,9 +27,9 @@ def dense(how: str = "loops") -> Tensor:
     return adjacency(directed(N, 40), how).dense().double()
 
 
-def keep(heads: int, p: float, stream: Stream | None) -> Tensor:
+def keep(heads: int, p: float, stream: Stream | None, a: CSR | None = None) -> Tensor:
     """Dropout's factors, [heads, n, n]."""
-    a = adjacency(directed(N, 40), "loops")
+    a = adjacency(directed(N, 40), "loops") if a is None else a
     if stream is None or p == 0:
         return torch.ones(heads, N, N, dtype=torch.float64)
     out = torch.zeros(N, N, heads, dtype=torch.float64)
@@ -105,6 +106,57 @@ def test_a_layer_is_its_equation_forward_and_in_every_gradient(name, p):
         quiet = layer(A, h)
         assert not torch.equal(quiet, loud)
         agree(quiet, equation(layer, h), leaves)
+
+
+def uneven() -> Graph:
+    """Directed, with weights of both signs, self-loops, and vertex 5 isolated."""
+    graph, g = directed(N, 40), torch.Generator().manual_seed(8)
+    far = graph.indices != 5
+    source, target = torch.cat([graph.indices[far], torch.tensor([2, 7])]), graph.rows[far]
+    weights = torch.randn(source.numel(), generator=g, dtype=torch.float64)
+    return Graph.from_arcs(source, torch.cat([target, torch.tensor([2, 7])]), N, weights)
+
+
+def entries(graph: Graph, how: str) -> Tensor:
+    """What A holds, written out: [n, n]."""
+    a = torch.zeros(N, N, dtype=torch.float64)
+    a[graph.rows, graph.indices.long()] = graph.weights
+    if how == "loops":
+        return ((a != 0) | torch.eye(N, dtype=torch.bool)).double()
+    if how == "gcn":
+        a = a + torch.diag((a.diag() == 0).double())
+        root = torch.where(a.sum(1) > 0, a.sum(1).clamp(min=0).rsqrt(), 0.0)
+        return root[:, None] * a * root
+    return a / a.sum(1, keepdim=True).where(a.sum(1, keepdim=True) != 0, 1.0) if how == "mean" else a
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("how", ["loops", "gcn", "mean", "none"])
+@pytest.mark.parametrize(("name", "more"), [("va", {}), ("agnn", {"form": "besta"})])
+def test_as_entries_multiply_the_scores_of_va_and_of_bestas_agnn(name, more, how, p):
+    """Ψ = A ∘ scores, A normalised as --normalise has it; auto is A + I without weights."""
+    normalise = "auto" if how == "loops" else how
+    model = build(ModelConfig(name, layers=1, attention_dropout=p, normalise=normalise, **more), 5, 7)
+    (layer,), h = model.double().layers, torch.randn(N, 5, dtype=torch.float64, requires_grad=True)
+    randomise(layer)
+    assert model.adjacency == how
+    A = matrix_of(uneven(), model.adjacency)
+    layer.stream = STREAM
+    normed = h if name == "va" else F.normalize(h, dim=1)
+    mask = keep(1, p, STREAM, A.plan.matrix(0))[0]
+    psi = entries(uneven(), how) * (normed @ normed.T) * mask
+    agree(layer(A, h), psi @ h @ layer.weight + layer.bias, {"h": h, **dict(layer.named_parameters())})
+
+
+def test_a_softmax_is_normalised_by_itself():
+    with pytest.raises(
+        UserError, match=r"normalise gcn is for agnn's form besta: .* Add --form besta"
+    ) as said:
+        build(ModelConfig("agnn", normalise="gcn"), 5, 7)
+    assert "\n" not in str(said.value)
+    for name, more in (("va", {}), ("agnn", {"form": "besta"})):
+        with pytest.raises(UserError, match=r"unknown normalisation 'men'. Did you mean 'mean'"):
+            build(ModelConfig(name, normalise="men", **more), 5, 7)
 
 
 def test_vas_backward_is_the_papers_closed_form():

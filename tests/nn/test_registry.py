@@ -62,10 +62,11 @@ def test_every_option_has_another_value_here():
 @pytest.mark.parametrize(("name", "option"), PAIRS)
 def test_an_option_reaches_its_model_and_is_refused_by_every_other(name, option):
     other = "gcn" if (name, option) == ("gin", "normalise") else OTHER[option]  # its own is none
-    config = ModelConfig(name, hidden=6, **{option: other})
+    beside = {"form": "besta"} if (name, option) == ("agnn", "normalise") else {}
+    config = ModelConfig(name, hidden=6, **{option: other}, **beside)
     if option in MODELS[name].kinds():
         assert getattr(config, option) == other
-        assert facts(build(config, 5, 4)) != facts(build(ModelConfig(name, hidden=6), 5, 4))
+        assert facts(build(config, 5, 4)) != facts(build(ModelConfig(name, hidden=6, **beside), 5, 4))
         return
     for value in (other, None):  # whatever it is set to
         setattr(config, option, value)
@@ -222,6 +223,8 @@ def test_values_of_own_options_are_checked(options, message):
         ("gcn", {}, "gcn"), ("sage", {}, "mean"), ("sage", {"aggregate": "max"}, "none"), ("gin", {}, "none"),
         ("sgc", {}, "gcn"), ("gcn", {"normalise": "none"}, "none"), ("gin", {"normalise": "gcn"}, "gcn"),
         ("sage", {"aggregate": "max", "normalise": "mean"}, "mean"), ("sgc", {"normalise": "mean"}, "mean"),
+        ("va", {}, "loops"), ("va", {"normalise": "none"}, "none"), ("agnn", {"form": "besta"}, "loops"),
+        ("agnn", {"form": "besta", "normalise": "gcn"}, "gcn"), ("va", {"normalise": "mean"}, "mean"),
     ],
 )  # fmt: skip
 def test_a_is_normalised_as_the_paper_has_it_or_as_one_says(name, more, how):

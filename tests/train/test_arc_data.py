@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from weft.comm import run_ranks
 from weft.errors import UserError
-from weft.graph import Graph, open_store, write_store
+from weft.graph import Graph, open_store, to_pyg, write_store
 from weft.kernels import linear
 from weft.nn import MODELS, Layer, register
 from weft.train import Trainer
@@ -116,6 +116,26 @@ def test_batches_over_parts_give_what_one_process_gives_in_the_words_foretold(tm
             assert ours["held"] <= (30_000 if parts < 4 else 10**7)
 
 
+@pytest.mark.parametrize("model", ["gat", "gatv2", "transformer", "gine", "resgated", "pna"])
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64])
+def test_a_list_of_numbers_is_one_feature_an_arc(tmp_path, model, kind):
+    """Also whole ones: kinds are named `type`. A loop carries the mean of them, as of other features."""
+    given = torch.arange(carrying().num_arcs) % 7
+    made = RunConfig()
+    made.model.name, made.model.arc_features, made.train.dtype = model, -1, "float64"
+    rows = carrying().replace(arc_data={"features": given.double()[:, None]})
+    truth = losses(None, rows, made)
+    as_list = carrying().replace(arc_data={"features": given.to(kind)})
+    assert losses(None, as_list, made) == truth
+    assert losses(None, as_list.with_self_loops(), made) == losses(None, rows.with_self_loops(), made)
+    made.parallel.strategy = "2d"
+    store = str(write_store(as_list, tmp_path / "g.weft"))
+    for ours in run_ranks(losses, 4, "threads", store, made):
+        assert ours == pytest.approx(truth, rel=1e-9)
+    made.parallel.strategy, made.batch = "1d", settings("sage").batch
+    assert losses(None, as_list, made) == losses(None, rows, made)
+
+
 def test_a_model_that_reads_what_the_graph_lacks_is_refused_by_name():
     with pytest.raises(UserError, match="the arcs of small carry no 'features'; what they carry: none"):
         Trainer(small(), whole("none"))
@@ -126,7 +146,7 @@ def test_a_model_that_reads_what_the_graph_lacks_is_refused_by_name():
     [
         ("gatv2", {"features": torch.ones(9, 3)}, {"arc_features": 5}, "5 features an arc, the graph has 3."),
         ("gine", {}, {"arc_features": 2}, "gine reads 2 features an arc, the graph has 0."),
-        ("pna", {"features": torch.ones(9)}, {}, "are 9 numbers. Give a row for each arc, 9x1."),
+        ("pna", {"features": torch.ones(9)}, {"arc_features": 2}, "2 features an arc, the graph has 1."),
         ("rgcn", {"type": torch.arange(9) % 3}, {"relations": 2}, "2 relations are too few: "),
         ("rgcn", {"type": torch.ones(9)}, {}, "are float32, 1-dimensional. Kinds"),
         ("rgcn", {}, {}, "rgcn reads kinds of arcs, the graph has none."),
@@ -145,3 +165,15 @@ def test_what_arcs_carry_must_be_what_the_model_reads(model, data, options, mess
         Trainer(graph, config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64])
+def test_pygs_edge_attr_may_be_a_list(kind):
+    pytest.importorskip("torch_geometric")
+    given = torch.arange(carrying().num_arcs) % 7
+    made = RunConfig()
+    made.model.name, made.train.dtype = "gatv2", "float64"
+    data = to_pyg(carrying().replace(arc_data={"features": given.to(kind)}))
+    assert data.edge_attr.dim() == 1
+    rows = carrying().replace(arc_data={"features": given.double()[:, None]})
+    assert Trainer(data, made).step(1) == Trainer(rows, made).step(1)

@@ -104,6 +104,10 @@ VARIANTS = [
     ("sage", "pull", {"model__normalise": "mean", "model__aggregate": "max"}),
     ("agnn", "whole", {"model__form": "besta"}),
     ("agnn", "push-pull", {"model__form": "besta"}),
+    ("agnn", "pull", {"model__form": "besta", "model__normalise": "gcn"}),
+    ("va", "push-pull", {"model__normalise": "mean"}),
+    ("va", "pipeline", {"model__normalise": "gcn", "model__attention_dropout": 0.25}),
+    ("va", "pull", {"model__normalise": "none"}),
 ]
 
 

@@ -117,6 +117,7 @@ def test_many_labels_and_a_grid_for_evaluation():
         compare(ours, alone, "multilabel")
 
 
+@pytest.mark.filterwarnings("ignore:.* does not read weights:weft.errors.Note")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_full_neighbourhoods_in_one_batch_are_full_batch_training(weighted):
     """The truth: what the whole graph gives."""

@@ -90,6 +90,7 @@ def test_a_propagation_moves_a_row_once_a_rank_that_reads_it(kind):
     assert total["plan"] == volume + steps * ranks * (ranks - 1)
 
 
+@pytest.mark.filterwarnings("ignore:.* does not read weights:weft.errors.Note")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     ("kind", "fanouts"),

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from ..graph import Graph, open_store, to_pyg
+from ..graph.arrays import FEATURES, as_read
 from ..nn.registry import MODELS, readers
 from ..pyg import accelerate
 from ..train import RunConfig, Trainer
@@ -33,11 +34,15 @@ def weft_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
     return Trainer(graph, config).step
 
 
+def _features(x: torch.Tensor) -> torch.Tensor:
+    return as_read(FEATURES, x, torch.float32)
+
+
 def _conv(name: str, graph: Graph, heads: int, last: int) -> Callable[[int, int, int], Any]:
     """(inputs, outputs, depth) → PyG's layer; arcs' features and kinds as the graph has them."""
     from torch_geometric import nn
 
-    width = graph.arc_data["features"].shape[1] if "features" in graph.arc_data else None
+    width = _features(graph.arc_data[FEATURES]).shape[1] if FEATURES in graph.arc_data else None
     kinds = int(graph.arc_data["type"].max()) + 1 if "type" in graph.arc_data else 0
     attention = {
         "gat": nn.GATConv, "gat+arcs": nn.GATConv, "gatv2": nn.GATv2Conv, "transformer": nn.TransformerConv
@@ -77,7 +82,7 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool, fast: bool = False) 
     arcs = data.edge_index
     more = [data.edge_type] if name == "rgcn" else []
     if name not in ("gcn", "sage", "gat", "rgcn") and "edge_attr" in data:
-        more = [data.edge_attr]
+        more = [_features(data.edge_attr)]
     if csr:
         n = graph.num_nodes
         arcs = torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), torch.ones(graph.num_arcs), (n, n))

@@ -20,6 +20,7 @@ KNOWN = {
     "(max, +)": Semiring(torch.maximum, torch.add, -torch.inf),
     "(min, +)": Semiring(torch.minimum, torch.add, torch.inf),
     "(max, ×)": Semiring(torch.maximum, torch.mul, -torch.inf),
+    "(min, ×)": Semiring(torch.minimum, torch.mul, torch.inf),
     "(logsum, +)": Semiring(torch.logaddexp, torch.add, -torch.inf),
 }
 """Those of C++; the first is what the others are compared with."""

@@ -7,14 +7,21 @@ d is in bytes per arc and column. Whoever holds one [arcs, width] array of float
 
 from __future__ import annotations
 
+import math
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..graph import open_store
 from .epoch import check_contenders, in_a_process, memory_of, stored
 from .pictures import check_drawable, new_figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MARKS = {"weft": ("o", "-"), "pyg-edges": ("s", "-."), "pyg-csr": ("^", ":")}
+"""Of each contender's line."""
 
 
 def bench_width(
@@ -70,14 +77,22 @@ def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def draw(result: dict[str, Any], path: str) -> None:
     """Peak above idle over width, a panel a model, a line a graph; dashed: one float32 per arc and column."""
     check_drawable(path)
+    save(picture(result), path)
+
+
+def picture(result: dict[str, Any]) -> Figure:
+    """The same, not yet in a file: three panels a line, one legend below all of them."""
+    from matplotlib.lines import Line2D
+
     rows = result["rows"]
     models = list(dict.fromkeys(r["model"] for r in rows))
-    figure = new_figure(3.4 * len(models) + 0.6, 4.0)
-    panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
-    marks = {"weft": "o", "pyg-edges": "s", "pyg-csr": "^"}
-    for panel, model in zip(panels, models, strict=True):
+    columns = min(3, len(models))
+    lines = math.ceil(len(models) / columns)
+    figure = new_figure(max(6.4, 3.2 * columns + 0.6), 2.7 * lines + 1.6)
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for panel, model in zip(panels, models, strict=False):
         for colour, arcs in enumerate(sorted({r["arcs"] for r in rows})):
-            for contender, mark in marks.items():
+            for contender, (mark, style) in _MARKS.items():
                 mine = [
                     r for r in rows
                     if (r["model"], r["contender"], r["arcs"]) == (model, contender, arcs)
@@ -85,15 +100,40 @@ def draw(result: dict[str, Any], path: str) -> None:
                 if not mine:
                     continue
                 x = [r["width"] for r in mine]
-                y = [r["above_idle_bytes"] / 2**20 for r in mine]
-                label = f"{contender}, {arcs / 1e6:.1f} M arcs"
-                panel.plot(x, y, marker=mark, color=f"C{colour}", linewidth=1.2, label=label)
+                y = [r["above_idle_bytes"] / 1e6 for r in mine]
+                label = f"{contender}, {_many(arcs)} arcs"
+                panel.plot(x, y, style, marker=mark, markersize=4, color=f"C{colour}", lw=1.4, label=label)
                 if contender == "weft":
-                    one = [y[0] + (w - x[0]) * arcs * 4 / 2**20 for w in x]
-                    panel.plot(x, one, "--", color=f"C{colour}", linewidth=0.9, alpha=0.6)
-        panel.set(title=model, xlabel="hidden width")
+                    one = [y[0] + 4 * (w - x[0]) * arcs / 1e6 for w in x]
+                    panel.plot(x, one, "--", color=f"C{colour}", lw=0.9, alpha=0.6, label="_")
+        panel.set_title(model, fontsize=10)
+        panel.set_xticks(sorted({r["width"] for r in rows}))
+        panel.tick_params(labelsize=8, labelbottom=True)
         panel.grid(alpha=0.3)
         panel.set_ylim(bottom=0)
-    panels[0].set_ylabel("peak above idle, MB (dashed: + one number per arc and column)")
-    panels[-1].legend(fontsize=8)
-    save(figure, path)
+    for panel in panels[len(models) :]:
+        panel.set_axis_off()
+    vertices = ", ".join(f"{n:,}" for n in dict.fromkeys(r["vertices"] for r in rows))
+    figure.suptitle(f"Peak memory of training: {vertices} vertices, {result['layers']} layers", fontsize=11)
+    for k in range(len(models)):
+        if k + columns >= len(models):  # the lowest of its column
+            panels[k].set_xlabel("hidden width (columns)", fontsize=9)
+        if k % columns == 0:
+            panels[k].set_ylabel("peak above idle (MB)", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    dashed = Line2D([], [], linestyle="--", color="0.4", lw=0.9, label="one more float32 an arc and column")
+    labels.append(str(dashed.get_label()))
+    ncols = 2 if columns < 3 else 4
+    figure.legend([*handles, dashed], labels, loc="outside lower center", ncols=ncols, fontsize=8)
+    return figure
+
+
+def _many(count: int) -> str:
+    """A count as a label has it.
+
+    >>> _many(900), _many(52_428), _many(1_048_576)
+    ('900', '52 k', '1.05 M')
+    """
+    if count < 1000:
+        return str(count)
+    return f"{count / 1e3:.0f} k" if count < 999_500 else f"{count / 1e6:.2f} M"

@@ -38,6 +38,7 @@ from ..comm import Ledger, ledger
 from ..comm.threads import run_threads
 from ..errors import UserError
 from ..graph import Graph
+from ..graph.arrays import as_read
 from ..nn import Model, ModelConfig, Noise, build
 from ..parallel import Blocks, Grid, Operator
 from ..parallel.foretell import dense_lines, foretell_rank
@@ -196,7 +197,8 @@ def attention_words(
     [1.4, 2.5, 2.7]
     """
     rows = []
-    for name, options in _over_arcs(data or {}):
+    data = {key: as_read(key, x, torch.float32) for key, x in (data or {}).items()}
+    for name, options in _over_arcs(data):
         plain = ModelConfig(name=model_of(name), layers=layers, hidden=width, bias=False)
         for option, value in options.items():
             setattr(plain, option, value)

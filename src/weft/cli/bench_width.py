@@ -15,7 +15,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench width", "[OPTIONS]",
                     "Peak memory of training over the hidden layers' width, at one number of vertices\n"
                     "and several of arcs, and what of it grows with arcs × width.",
-                    "  weft bench width --plot width.png\n"
+                    "  weft bench width --plot width.svg\n"
                     "  weft bench width --model gatv2 --scale 12 --against pyg-edges")  # fmt: skip
     parser.add_argument(
         "--model", default="gat+arcs,gatv2,transformer,gine,resgated,pna", metavar="NAMES",

@@ -20,6 +20,7 @@ _EXAMPLES = """  weft convert data.mtx g.weft
   weft convert soc.txt.gz soc.weft --undirected
   weft convert part-0.txt part-1.txt part-2.txt g.weft --memory 4GB
   weft convert ratings.csv g.weft --arc-columns weight,time,_
+  weft convert trips.csv g.weft --arc-columns features,features,_,type
   weft convert follows.tsv g.weft --text-ids
   weft convert edges.csv g.weft --features x.npy --labels y.npy --split 0.6,0.2
   weft convert cora cora.weft
@@ -135,7 +136,10 @@ def _stream(paths: Sequence[str], out: str, options: Options) -> Done | None:
 
 
 def _told(out: str, done: Done) -> str:
-    data = ", ".join(f"{name} {kind} {done.num_arcs}" for name, kind in done.arc_data.items())
+    wide = {name: f"x{width}" for name, width in done.arc_widths.items()}
+    data = ", ".join(
+        f"{name} {kind} {done.num_arcs}{wide.get(name, '')}" for name, kind in done.arc_data.items()
+    )
     skipped = f"; {done.skipped:,} lines left out, the first: {done.first_skipped}" if done.skipped else ""
     return (
         f"{out}: {done.num_nodes:,} vertices, {done.num_arcs:,} arcs, {done.num_features:,} features, "

@@ -3,7 +3,8 @@
     arc data     name → [arcs] or [arcs, d]      in the order of `Graph.indices`
     vertex data  name → [n] or [n, d]
 
-Numbers are floating point and finite, or whole and not negative: types, counts, times.
+Numbers are floating point and finite, or whole and not negative: types, counts, times. Arc data named
+"features" are numbers that a model multiplies, whatever their type: a list is one feature an arc.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from torch import Tensor
 from weft.errors import UserError
 
 Of = Literal["arc", "vertex"]
+FEATURES = "features"
+"""The name under which arcs carry their features."""
 FLOATING = (torch.float32, torch.float64)
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _FIXED: dict[Of, tuple[str, ...]] = {
@@ -130,6 +133,27 @@ def check_array(name: str, x: Tensor, count: int, of: Of, trusted: bool = False)
             f"{of} data {name!r} hold {value} at {of} {where}. Whole numbers are types, from 0 on; "
             "give others as floating point."
         )
+
+
+def is_kind(name: str, floating: bool) -> bool:
+    """Whether arc data of this name and type are kinds or counts, and no features.
+
+    >>> is_kind("type", floating=False), is_kind("features", floating=False), is_kind("time", floating=True)
+    (True, False, False)
+    """
+    return not floating and name != FEATURES
+
+
+def as_read(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Arc data as models meet them: features and floating-point numbers [arcs, d], kinds int64.
+
+    >>> as_read("features", torch.tensor([3, 1]), torch.float32)
+    tensor([[3.],
+            [1.]])
+    """
+    if is_kind(name, x.is_floating_point()):
+        return x.long()
+    return (x if x.dim() == 2 else x[:, None]).to(dtype)
 
 
 def of_loops(x: Tensor, row: Tensor, loop: Tensor, rows: int, top: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import UserError
-from weft.graph.arrays import Of, check_array, coerced, largest, of_loops
+from weft.graph.arrays import Of, check_array, coerced, is_kind, largest, of_loops
 from weft.graph.guard import check_fits
 from weft.graph.rows import check_csr, compress, index_dtype, out_of_range, vertex_ids
 
@@ -231,7 +231,8 @@ class Graph:
         """A + the missing part of I: a loop of weight 1 at each vertex that has none.
 
         Of arc data every loop, also one that was there, gets the mean over the other arcs of its row, and
-        whole numbers one more than the largest of the graph (`weft.graph.arrays.of_loops`).
+        whole numbers one more than the largest of the graph (`weft.graph.arrays.of_loops`); "features" that
+        are whole get a mean, too, and become float64.
 
         >>> Graph.from_arcs([0, 1], [1, 1]).with_self_loops().indices.tolist()
         [0, 0, 1]
@@ -247,6 +248,7 @@ class Graph:
         data = {}
         for name, x in self.arc_data.items():
             row, loop = torch.from_numpy(rows), torch.from_numpy(rows == cols)
+            x = x if is_kind(name, floating=False) or x.is_floating_point() else x.double()
             fill = of_loops(x, row, loop, self.num_nodes, largest(x))
             own = torch.cat([x.to(fill.dtype), fill[torch.from_numpy(new)]])
             own[: len(x)][loop] = fill[row[loop]]

@@ -53,7 +53,7 @@ def reads_of(model: Model) -> Reads:
         )
     wish = wishes.pop()
     scaled = how != "loops" if wish is None else bool(wish)
-    values = how != "loops" or scaled
+    values = (how != "loops" and model.weighted) or scaled
     return Reads(how, how in ("gcn", "loops"), scaled, values, data_of(model.layers))
 
 

@@ -2,6 +2,9 @@
 
 An arc's features are multiplied with a weight where they are used, a tile of arcs at a time: nothing of
 arcs × width is stored, and what arcs carry never moves.
+
+A says which arcs there are; its values, a graph's weights, are in none of these equations, as PyG's layers
+take no edge_weight: `weighted` is False. Weights that shall count are features of the arcs.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class GATv2Layer(Layer):
         a [heads, out];  W_e [t, heads · out], where arcs have features
 
     The non-linearity is inside the score, so z and u are whole rows: forward alone.
+    A's values are not read.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
@@ -60,7 +64,7 @@ class GATv2Layer(Layer):
     torch.Size([2, 8])
     """
 
-    fresh = True
+    fresh, weighted = True, False
 
     def __init__(
         self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
@@ -96,6 +100,7 @@ class TransformerLayer(Layer):
 
     ⟨q_i, f_ij W_e⟩ = ⟨W_e q_i, f_ij⟩ and Σ α f_ij W_e = (Σ α f_ij) W_e: the arcs' features meet rows of their
     own width, so W_e is multiplied once a vertex and never once an arc.
+    A's values are not read.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
@@ -104,7 +109,7 @@ class TransformerLayer(Layer):
     torch.Size([2, 8])
     """
 
-    scaled, fresh = False, True
+    scaled, fresh, weighted = False, True, False
 
     def __init__(
         self, inputs: int, outputs: int, bias: bool = True, heads: int = 1, average: bool = False,
@@ -153,6 +158,8 @@ class TransformerLayer(Layer):
 class GINELayer(Layer):
     """h'_i = MLP((1 + ε) h_i + Σ_j max(h_j + f_ij W_e + b_e, 0)) (Hu et al.); the MLP is GIN's.
 
+    A's values are not read.
+
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
     >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
@@ -160,7 +167,7 @@ class GINELayer(Layer):
     torch.Size([2, 5])
     """
 
-    scaled, fresh = False, True
+    scaled, fresh, weighted = False, True, False
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0):
         super().__init__()
@@ -187,6 +194,8 @@ class GatedLayer(Layer):
 
         k = h W_k + b_k, q = h W_q + b_q, v = h W_v + b_v     [n, out];  W_e, U_e [t, out]
 
+    A's values are not read.
+
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
     >>> A = Operator.local(CSR(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, (2, 2)))
@@ -194,7 +203,7 @@ class GatedLayer(Layer):
     torch.Size([2, 5])
     """
 
-    scaled, fresh = False, True
+    scaled, fresh, weighted = False, True, False
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0):
         super().__init__()
@@ -223,6 +232,7 @@ class PNALayer(Layer):
 
     δ is the mean of log(d + 1) over the graph's vertices. Row i's own part is the same in all its messages,
     so the four numbers are those of h_j W_j + f_ij W_e, found in one walk, shifted.
+    A's values are not read.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
@@ -231,7 +241,7 @@ class PNALayer(Layer):
     torch.Size([2, 5])
     """
 
-    scaled, fresh = False, True
+    scaled, fresh, weighted = False, True, False
     _LEAST = 1e-5
     """A variance below this counts as 0: its root has no slope there."""
 
@@ -269,6 +279,8 @@ class RGCNLayer(Layer):
         V [in, bases · out], each basis' columns beside each other;  c [relations, bases]
         bases 0: one for every relation, c the identity and not learned
 
+    Of A its pattern alone is read: every arc of a kind counts alike.
+
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
     >>> kinds = {"type": torch.tensor([0, 1])}
@@ -280,7 +292,7 @@ class RGCNLayer(Layer):
     cut = ("weight", "weight_self")
     data = (KIND,)
     entrywise = fresh = True
-    scaled = False
+    scaled = weighted = False
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, relations: int = 1, bases: int = 0):
         super().__init__()

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..graph.arrays import FEATURES
 from ..kernels import add_bias, linear, linears
 from .adjacency import Adjacency
 from .algebra import Sampled, arcs, dropout, leaky_relu, outer, rep, softmax, tall
 from .layer import Layer, add_, bias_of, weight_of
 
-FEATURES = "features"
-"""The name under which arcs carry their features."""
-
 
 class VALayer(Layer):
     """h' = (A ∘ h hᵀ) h W + b: vanilla attention, scores are dot products, no softmax (Besta et al.).
+
+    A's values multiply the scores: of a normalised A, its factors; of one with weights, these.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator
@@ -84,7 +84,7 @@ class AGNNLayer(Layer):
 class BestaAGNNLayer(VALayer):
     """h' = (A ∘ h hᵀ ⊘ n nᵀ) h W + b, n the rows' lengths: AGNN as Besta et al. have it (SC 2023, Figure 1).
 
-    VA over cosines: neither β nor softmax. A row of zeros has cosine 0 with everything.
+    VA over cosines: neither β nor softmax. A's values multiply them. A row of zeros has cosine 0 with all.
 
     >>> from weft.kernels import CSR
     >>> from weft.parallel import Operator

@@ -64,6 +64,8 @@ class Layer(nn.Module):
     scaled: bool | None = None
     """Whether a sampled row stands for the whole one: its entries are multiplied by degree / picks. None: of
     sums and normalised sums, not of A's bare pattern, which attention weighs by itself."""
+    weighted: bool = True
+    """Whether A's values, where it has some, enter its equation: most attention reads the pattern alone."""
     data: tuple[str, ...] = ()
     """Arrays per arc that it reads, by name (`Graph.arc_data`): A's entries then carry them."""
     drop: float = 0.0

@@ -79,6 +79,11 @@ class Model(nn.Module):
         return sum(hops_of(layer) for layer in self.layers)
 
     @property
+    def weighted(self) -> bool:
+        """Whether A's values enter what it computes."""
+        return any(getattr(layer, "weighted", True) for layer in self.layers)
+
+    @property
     def noisy(self) -> bool:
         """Whether a training pass draws random numbers."""
         drops = any(getattr(layer, "drop", 0.0) for layer in self.layers)

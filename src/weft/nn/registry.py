@@ -228,7 +228,12 @@ class AttentionOptions:
 
 
 @dataclass(frozen=True)
-class AGNNOptions(AttentionOptions):
+class VAOptions(AttentionOptions, ProductOptions):
+    pass
+
+
+@dataclass(frozen=True)
+class AGNNOptions(VAOptions):
     form: str = "thekumparampil"
     """Neighbours' weights: thekumparampil (softmax of β cosines, β learned) or besta (the cosines alone)."""
 
@@ -294,7 +299,11 @@ def _rgcn(c: ModelConfig, own: RGCNOptions, widths: list[int]) -> tuple[list[nn.
 
 def _agnn(c: ModelConfig, own: AGNNOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
     layer = AGNNLayer if own.form == "thekumparampil" else BestaAGNNLayer
-    return _stack(layer, widths, bias=c.bias, drop=own.attention_dropout), "loops"
+    return _stack(layer, widths, bias=c.bias, drop=own.attention_dropout), _entries(own, "loops")
+
+
+def _va(c: ModelConfig, own: VAOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
+    return _stack(VALayer, widths, bias=c.bias, drop=own.attention_dropout), _entries(own, "loops")
 
 
 def _check_product(c: ModelConfig, own: ProductOptions) -> None:
@@ -306,6 +315,11 @@ def _check_agnn(c: ModelConfig, own: AGNNOptions) -> None:
     _check_attention(c, own)
     if own.form not in ("thekumparampil", "besta"):
         raise unknown("form of agnn", own.form, ["thekumparampil", "besta"])
+    if own.form == "thekumparampil" and own.normalise != "auto":
+        raise UserError(
+            f"normalise {own.normalise} is for agnn's form besta: the softmax of form thekumparampil makes a "
+            "row's entries sum to 1 itself. Add --form besta, or leave out --normalise."
+        )
 
 
 def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
@@ -343,7 +357,8 @@ def _check_heads(c: ModelConfig, own: Any) -> None:
     _shares(own, "attention_dropout")
 
 
-def _check_attention(c: ModelConfig, own: AttentionOptions) -> None:
+def _check_attention(c: ModelConfig, own: VAOptions) -> None:
+    _check_product(c, own)
     _shares(own, "attention_dropout")
 
 
@@ -377,11 +392,7 @@ MODELS: dict[str, Entry] = {
     "pna": Entry(PNAOptions, _pna, check=_check_arcs),
     "rgcn": Entry(RGCNOptions, _rgcn, check=_check_rgcn),
     "agnn": Entry(AGNNOptions, _agnn, check=_check_agnn),
-    "va": Entry(
-        AttentionOptions,
-        lambda c, own, w: (_stack(VALayer, w, bias=c.bias, drop=own.attention_dropout), "loops"),
-        check=_check_attention,
-    ),
+    "va": Entry(VAOptions, _va, check=_check_attention),
 }  # fmt: skip
 """A new model is an entry here, or a call of `register`."""
 

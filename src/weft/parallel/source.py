@@ -13,7 +13,7 @@ from torch import Tensor
 from ..comm import Communicator
 from ..errors import UserError, unknown
 from ..graph import Graph, Store
-from ..graph.arrays import key_of, largest, of_loops
+from ..graph.arrays import as_read, is_kind, key_of, largest, of_loops
 from ..graph.rows import arc_pieces, index_dtype
 from .fetch import Fetch, Owners
 
@@ -29,7 +29,7 @@ class Arcs:
     """Some rows of A as a list of arcs: by row, within a row by vertex.
 
     row [arcs] in 0..rows-1;  vertex [arcs] the in-neighbour;  value [arcs] or None: all 1
-    data  name → [arcs, d] floating point, or [arcs] or [arcs, d] int64: what they carry
+    data  name → what they carry, as `graph.arrays.as_read` gives it: [arcs, d] floating point, or int64
     """
 
     row: Tensor
@@ -71,8 +71,8 @@ def data_bytes(source: Source, names: Collection[str], dtype: torch.dtype) -> in
     else:
         found = {name: (source.arc_data[name].dtype, tuple(source.arc_data[name].shape)) for name in names}
     return sum(
-        math.prod(shape[1:]) * (dtype if kind.is_floating_point else torch.int64).itemsize
-        for kind, shape in found.values()
+        math.prod(shape[1:]) * (torch.int64 if is_kind(name, kind.is_floating_point) else dtype).itemsize
+        for name, (kind, shape) in found.items()
     )
 
 
@@ -86,7 +86,8 @@ def read_arcs(
 ) -> Arcs:
     """The arcs into these vertices, in their order, and of what they carry that which `data` names.
 
-    Floating-point data come as [arcs, d] of type `dtype`, whole numbers as int64. `keep` says which
+    Floating-point data, and features of any type, come as [arcs, d] of type `dtype`, whole numbers as int64.
+    `keep` says which
     in-neighbours are wanted; of a store the others' arcs are never held. `index` is the type of `row` and
     `vertex`.
     """
@@ -106,7 +107,7 @@ def read_arcs(
             indices, *others = _picked(source, vertices, [indices, weights, *carried.values()])
             weights, carried = others[0], dict(zip(carried, others[1:], strict=True))
     row = torch.arange(vertices.numel(), dtype=index, device=counts.device)
-    found = {name: _shaped(carried[name], dtype) for name in dict.fromkeys(data)}
+    found = {name: as_read(name, carried[name], dtype) for name in dict.fromkeys(data)}
     arcs = Arcs(torch.repeat_interleave(row, counts), indices.to(index), weights, found)
     return arcs if keep is None or isinstance(source, Store) else arcs.pick(keep(arcs.vertex))
 
@@ -123,12 +124,6 @@ def _picked(graph: Graph, vertices: Tensor, per_arc: list[Tensor | None]) -> lis
                 into[at : at + len(places)] = x[where]
         at += len(places)
     return out
-
-
-def _shaped(x: Tensor, dtype: torch.dtype) -> Tensor:
-    if not x.is_floating_point():
-        return x.long()
-    return (x if x.dim() == 2 else x[:, None]).to(dtype)
 
 
 def count_arcs(source: Source, first: int, last: int) -> int:

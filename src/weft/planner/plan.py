@@ -13,6 +13,7 @@ import torch
 from ..comm.threads import single
 from ..errors import UserError
 from ..graph import Graph
+from ..graph.arrays import as_read
 from ..nn import Model, build
 from ..parallel import Grid
 from ..parallel.grid import most_even
@@ -179,7 +180,8 @@ def make_work(config: RunConfig, shape: Shape) -> Work:
         take_facts(config.model, shape.source, single())
     source = shape.source
     if isinstance(source, Graph):
-        data = {name: x.new_empty(0, *x.shape[1:]) for name, x in source.arc_data.items()}
+        numbers = getattr(torch, config.train.dtype)
+        data = {name: as_read(name, x[:0], numbers) for name, x in source.arc_data.items()}
         if source.train_mask is not None:
             share = float(source.train_mask.double().mean())
     features = shape.features

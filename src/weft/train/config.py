@@ -48,7 +48,8 @@ class DataConfig(Section):
     data: str = ""
     """Folder with data sets; by default $WEFT_DATA."""
     arc_columns: str = ""
-    """Names of an edge list's columns after the two ids, as weight,time,kind: arc data; _ skips a column."""
+    """Names of an edge list's columns after the two ids, as weight,features,features,type: arc data; those of
+    one name are one array, _ skips a column."""
     feature_norm: str = "auto"
     """Scale each vertex's features to sum 1: row, none, or auto (row for sparse counts: bags of words)."""
     train_share: float = 0.6

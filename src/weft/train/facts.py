@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,9 +10,8 @@ import torch
 from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Store
-from ..graph.arrays import key_of
+from ..graph.arrays import FEATURES, key_of
 from ..nn.arcs import KIND
-from ..nn.attention import FEATURES
 from ..nn.registry import ModelConfig, open_options, readers
 from ..parallel.source import Source
 
@@ -31,11 +31,7 @@ def _shape(source: Source, name: str) -> tuple[int, ...] | None:
 
 def _arc_features(source: Source, comm: Communicator) -> int:
     shape = _shape(source, FEATURES)
-    if shape is not None and len(shape) != 2:
-        raise UserError(
-            f"arc data '{FEATURES}' are {shape[0]} numbers. Give a row for each arc, {shape[0]}x1."
-        )
-    return 0 if shape is None else shape[1]
+    return 0 if shape is None else math.prod(shape[1:])  # a list: one feature an arc
 
 
 def _relations(source: Source, comm: Communicator) -> int:

@@ -38,6 +38,7 @@ from .sampled import Sampled
 from .subgraph import Subgraph, own_batches
 from .task import Step
 from .tasks import TASKS, check_task, check_task_options
+from .weights import note_unread_weights
 
 
 def _sharers(comm: Communicator | None) -> tuple[int, int]:
@@ -85,6 +86,7 @@ class Trainer:
         self.model: Model = made.to(device=device, dtype=dtype)
         if self.comm.rank == 0:
             note_local_norms(self.model, self.comm.size)
+            note_unread_weights(self.model, source, config.model)
         batches = own_batches(source, config, self.model)
         self.shared = Shared(source, self.comm, config.parallel, config.train.seed, batches, blocks)
         self.A = self.shared.operator(self.model.adjacency, dtype, device, data_of(self.model.layers))

@@ -179,6 +179,19 @@ def test_a_column_is_whole_if_all_of_it_is_and_none_below_zero(put) -> None:
     assert g.arc_data["large"].tolist() == [2**60 + k for k in range(50)] + [5]
 
 
+def test_columns_of_one_name_are_one_array_in_their_order(put) -> None:
+    names = ["weight", "features", "_", "features", "type", "features"]
+    g = read_edge_list(put("1 0 0.5 1 x 2.5 7 -3\n0 1 2 4 y 5 8 6\n"), arc_columns=names)
+    assert {name: x.tolist() for name, x in g.arc_data.items()} == {
+        "features": [[1.0, 2.5, -3.0], [4.0, 5.0, 6.0]], "type": [7, 8],
+    }  # fmt: skip
+    assert [x.dtype for x in g.arc_data.values()] == [torch.float64, torch.int64]
+    whole = read_edge_list(put("0 1 4 5\n"), arc_columns=["kind", "kind"]).arc_data["kind"]
+    assert (whole.tolist(), whole.dtype) == ([[4, 5]], torch.int64)
+    empty = read_edge_list(put("# nothing\n"), arc_columns=["f", "f"])
+    assert list(empty.arc_data["f"].shape) == [0, 2]
+
+
 def test_of_an_arc_given_twice_the_first_line_counts_and_a_warning_says_so(put) -> None:
     path = put("0 1 1 10\n1 0 1 20\n0 1 2 30\n0 1 4 40\n")
     with pytest.warns(Note, match=r"g\.txt: 2 arcs were given again .* of time the first is kept\.$"):
@@ -222,8 +235,7 @@ def test_a_line_that_lacks_a_named_column_is_named(put, text, names, message) ->
     [
         (["my time"], "arc data cannot be named 'my time'"),
         (["weights"], "a graph has such a field"),
-        (["time", "time"], "'time' is named twice"),
-        (["weight", "weight"], "'weight' is named twice"),
+        (["weight", "weight"], "'weight' is named twice: an arc has one weight. Use another name, or _ to"),
         (["source"], "stands before the named ones"),
         ([""], "cannot be named ''"),
     ],

@@ -7,11 +7,13 @@ import resource
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import csv
 
 from weft.errors import Note, UserError
@@ -87,6 +89,37 @@ def test_the_store_is_that_of_the_reader_in_memory(tmp_path, tiny, kernels, ids)
     same(rich, arc_columns=["x", "_"])
 
 
+@pytest.mark.parametrize(
+    "columns", [["weight", "f", "f", "_", "f", "type"], ["f", "f", "time", "_", "time", "kind"]]
+)
+def test_columns_of_one_name_are_one_array_with_the_readers_bits(tmp_path, tiny, kernels, columns):
+    """Whole numbers, with one below 0 in a late line, with a fraction in a late line: each kind of stack."""
+    a, b, w, rng = arcs(300)
+    whole, late = rng.integers(50, size=(2, len(a)))
+    late = np.where(np.arange(len(a)) == len(a) - 1, -3, late)
+    part = [2**53 + 1, *(f"{k}.5" if k == len(a) - 1 else k for k in range(1, len(a)))]
+    path = lines(tmp_path / "d.csv", a, b, w, whole, late, whole, part, whole, mark=",")
+    for both in (False, True):
+        same(path, arc_columns=columns, both=both)
+        found = open_store(tmp_path / "out.weft").graph().arc_data
+        wide = {"f": 3} if "weight" in columns else {"f": 2, "time": 2}
+        assert {name: x.shape[1] for name, x in found.items() if x.dim() == 2} == wide
+        assert found["f"].dtype == torch.float64
+        assert found[columns[-1]].dtype == torch.int64
+    # What a scratch file holds by the row: names, and ids that need more than 32 bits.
+    data = (w, whole, late, part)
+    names = lines(tmp_path / "n.tsv", [f"v{x:06d}" for x in a], [f"v{x:06d}" for x in b], *data, mark="\t")
+    wide_ids = lines(tmp_path / "w.txt", a + 10**15, b + 10**15, *data)
+    stores = []
+    for given, text in ((names, True), (wide_ids, False)):
+        out, options = tmp_path / f"{given.name}.weft", Options(None, None, ["f", "f", "time", "f"])
+        with pytest.warns(Note, match="of f, time the first is kept"):
+            convert([given], out, replace(options, text_ids=text))
+        stores.append(open_store(out).graph().arc_data)
+    assert torch.equal(stores[0]["f"], stores[1]["f"])
+    assert stores[0]["f"].shape[1] == 3
+
+
 @pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
 def test_matrices_keep_their_symmetry(tmp_path, tiny, symmetry):
     rng = np.random.default_rng(3)
@@ -113,6 +146,14 @@ def test_several_files_are_one_graph(tmp_path, tiny):
     done = convert(parts, tmp_path / "out.weft")
     assert done.given == len(a)
     assert checksum(open_store(tmp_path / "out.weft")) == checksum(read_edge_list(whole))
+    for part in parts:
+        lines(part, a, b, w, w)
+    options = Options(arc_columns=["f", "f"])
+    with pytest.warns(Note, match="of f the first is kept"):
+        convert(parts, tmp_path / "wide.weft", options)
+    assert open_store(tmp_path / "wide.weft").graph().arc_data["f"].shape[1] == 2
+    for part in parts:
+        lines(part, a, b, w)
     lines(parts[1], a, b)
     with pytest.raises(UserError, match=r"has arcs alone, .* has weights. Convert files together"):
         convert(parts, tmp_path / "other.weft")

@@ -48,6 +48,36 @@ def test_columns_become_the_same_graph(tmp_path, columns, name):
     assert checksum(open_store(tmp_path / "rich.weft")) == checksum(rich)
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.int16()])
+def test_a_column_of_parquet_may_hold_a_row_of_numbers(tmp_path, columns, kind):
+    rows = np.random.default_rng(2).integers(100, size=(1_000, 3))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()).cast(kind), 3)
+    path = write(tmp_path / "a.parquet", columns | {"features": lists})
+    with pytest.warns(match="of features, kind the first is kept"):
+        convert([path], tmp_path / "wide.weft", Options(arc_columns=["features", "kind"]))
+    ids, place = np.unique([columns["source"], columns["target"]], return_inverse=True)
+    place, carried = place.reshape(2, -1), {"features": rows, "kind": columns["kind"]}
+    carried |= {"features": rows.astype(np.float64)} if kind == pa.float32() else {}
+    wanted = Graph.from_arcs(place[0], place[1], arc_data=carried, ids=ids)
+    assert checksum(open_store(tmp_path / "wide.weft")) == checksum(wanted)
+    for given, words in (("kind", "one column 'kind', which is named twice"), ("weight", "named twice")):
+        with pytest.raises(UserError, match=words):
+            convert([path], tmp_path / "no.weft", Options(arc_columns=[given, given]))
+    wide = write(tmp_path / "w.parquet", columns | {"weight": lists})
+    with pytest.raises(UserError, match="column weight holds more than one number an arc"):
+        convert([wide], tmp_path / "no.weft", Options())
+    holes = pa.FixedSizeListArray.from_arrays(pa.array([None, *rows.ravel()[1:]], kind), 3)
+    holed = write(tmp_path / "h.parquet", columns | {"features": holes})
+    with pytest.raises(UserError, match="a row has no value in a column"):
+        convert([holed], tmp_path / "no.weft", Options(arc_columns=["features"]))
+
+
+def test_an_archive_that_names_what_arcs_carry_is_read_as_a_whole(tmp_path, columns):
+    plain = {"row": columns["kind"], "col": columns["kind"]}
+    assert streams(write(tmp_path / "a.npz", plain))
+    assert not streams(write(tmp_path / "b.npz", plain, arc_features=np.ones((1_000, 2))))
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".npz"])
 def test_what_is_wrong_is_one_line(tmp_path, columns, suffix):
     wrong = {

@@ -56,6 +56,7 @@ def test_the_store_is_that_of_one_process(tmp_path, ids, ranks):
     kinds = rng.integers(-1, 50, size=len(a))
     rich = lines(tmp_path / "d.tsv", a, b, w, kinds, mark="\t")
     same([rich], ranks, arc_columns=["weight", "kind"])
+    same([rich], ranks, arc_columns=["f", "f"])
 
 
 def test_names_features_labels_and_matrices_too(tmp_path):

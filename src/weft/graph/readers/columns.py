@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,19 +36,42 @@ def read_named_columns(
 ) -> tuple[Columns, dict[str, np.ndarray]]:
     """The same of lines with further columns, which have these names; `_` skips one, `weight` is the weight.
 
-    Columns of whole numbers from 0 on come as int64, others as float64.
+    Columns of whole numbers from 0 on come as int64, others as float64. Those of one name are one array.
 
-    >>> ends, more = read_named_columns(b"0 1 9 x 0.5\\n2 3 7 y 1\\n", "toy", ["kind", "_", "time"])
+    >>> ends, more = read_named_columns(b"0 1 9 x 0.5 4\\n2 3 7 y 1 5\\n", "toy", ["kind", "_", "f", "f"])
     >>> {name: column.tolist() for name, column in more.items()}
-    {'kind': [9, 7], 'time': [0.5, 1.0]}
+    {'kind': [9, 7], 'f': [[0.5, 4.0], [1.0, 5.0]]}
     """
     found = _read(data, path, 0, names)
     columns = found.pop("source"), found.pop("target"), _weights(found)
     found.pop("weight", None)
-    for name, column in found.items():
+    more = stacked(found)
+    for name, column in more.items():
         if column.dtype == np.int64 and column.min(initial=0) < 0:
-            found[name] = column.astype(np.float64)  # whole numbers below 0 are no types
-    return columns, found
+            more[name] = column.astype(np.float64)  # whole numbers below 0 are no types
+    return columns, more
+
+
+def stacked(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns that `column_names` numbered as one array [m, d] each, the others as they are.
+
+    >>> stacked({"f": np.array([1, 2]), "time": np.array([3, 4]), "f 1": np.array([0.5, 5])})["f"].tolist()
+    [[1.0, 0.5], [2.0, 5.0]]
+    """
+    groups: dict[str, list[np.ndarray]] = {}
+    for key, column in columns.items():
+        groups.setdefault(key.partition(" ")[0], []).append(column)
+    return {name: group[0] if len(group) == 1 else np.stack(group, 1) for name, group in groups.items()}
+
+
+def widths_of(names: Sequence[str]) -> dict[str, int]:
+    """Of these columns what arcs carry, and how wide: 0 is a list, that of one column.
+
+    >>> widths_of(["weight", "f", "_", "time", "f"])
+    {'f': 2, 'time': 0}
+    """
+    counts = Counter(name for name in names if name not in (SKIP, "weight"))
+    return {name: count if count > 1 else 0 for name, count in counts.items()}
 
 
 def _read(data: bytes, path: str | Path, start: int, extra: Sequence[str] | None) -> dict[str, np.ndarray]:
@@ -159,12 +183,16 @@ def wrong_line(line: bytes, columns: int, extra: Sequence[str] | None) -> str:
 
 
 def column_names(columns: int, extra: Sequence[str] | None) -> list[str]:
-    """The names of all columns, the two ids first.
+    """The names of all columns, the two ids first; those of one name are told apart by a number.
 
-    >>> column_names(3, None), column_names(4, ["_", "time"])
-    (['source', 'target', 'weight'], ['source', 'target', '_', 'time'])
+    >>> column_names(3, None), column_names(5, ["_", "f", "f"])
+    (['source', 'target', 'weight'], ['source', 'target', '_', 'f', 'f 1'])
     """
-    return ["source", "target", *(["weight"][: columns - 2] if extra is None else extra)]
+    names, seen = ["source", "target"], Counter[str]()
+    for name in ["weight"][: columns - 2] if extra is None else extra:
+        names.append(f"{name} {seen[name]}" if seen[name] and name != SKIP else name)
+        seen[name] += 1
+    return names
 
 
 def _parse(

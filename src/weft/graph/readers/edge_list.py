@@ -37,7 +37,8 @@ def read_edge_list(
     a comment "# Nodes: n" says that n is larger than every id, ids stay, and vertices without arcs count.
 
     `arc_columns` names all columns after the two ids: they become arc data, whole numbers from 0 on as int64,
-    others as float64; `weight` gives the weights, `_` skips a column. Of an arc given twice the first line's
+    others as float64; `weight` gives the weights, `_` skips a column. A name that several columns have is one
+    array of them, [arcs, d], in the order of the columns. Of an arc given twice the first line's
     data are kept, and a warning says how many there were.
 
     >>> import tempfile
@@ -82,6 +83,10 @@ def parse_columns(text: str) -> list[str]:
 
     >>> parse_columns("weight, time,_")
     ['weight', 'time', '_']
+    >>> parse_columns("weight, weight")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: arc column 'weight' is named twice: an arc has one weight. Use another name, or ...
     """
     return _checked([name.strip() for name in text.split(",")])
 
@@ -95,9 +100,10 @@ def _checked(names: Sequence[str]) -> list[str]:
                 f"arc column {name!r} stands before the named ones: name those after the two ids."
             )
         check_name(name, "arc")
-    twice = [name for name in names if name != SKIP and list(names).count(name) > 1]
-    if twice:
-        raise UserError(f"arc column {twice[0]!r} is named twice. Use another name, or _ to skip a column.")
+    if list(names).count("weight") > 1:
+        raise UserError(
+            "arc column 'weight' is named twice: an arc has one weight. Use another name, or _ to skip one."
+        )
     return list(names)
 
 

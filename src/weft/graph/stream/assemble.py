@@ -33,15 +33,17 @@ from weft.graph.writer import Growing, Part, Writer, replacing
 class Assembly:
     """The writing of one store.
 
-    kinds   name → type of what arcs carry;  merge  how values of equal arcs are put together
+    columns  name → (type, width) of what arcs carry, 0 for a list;  merge  how values of equal arcs meet
     """
 
     def __init__(
         self, out: Path, folder: Path, team: Team, plan: Plan, space: Callable[[], Space], tick: Tick,
-        kinds: dict[str, str], merge: Mapping[str, np.ufunc],
+        columns: Mapping[str, tuple[str, int]], merge: Mapping[str, np.ufunc],
     ) -> None:  # fmt: skip
         self._out, self._folder, self._team, self._plan = out, folder, team, plan
-        self._space, self._tick, self._kinds, self._merge = space, tick, kinds, merge
+        self._space, self._tick, self._merge = space, tick, merge
+        self._kinds = {name: kind for name, (kind, _) in columns.items()}
+        self._wide = {_section(name): (width,) for name, (_, width) in columns.items() if width}
         self._grows: dict[str, Growing] = {}
         self._spools: dict[str, Spool] = {}
 
@@ -77,7 +79,8 @@ class Assembly:
                     return None
                 self._grows["indices"].leave(total)
                 for column, kind in self._kinds.items():
-                    self._grows[_section(column)] = self._writer.grow(_section(column), kind, rows=total)
+                    section = _section(column)
+                    self._grows[section] = self._writer.grow(section, kind, self._row(section), rows=total)
                 if ranks is not None:
                     write_ids(self._writer, ranks)
                 if names is not None:
@@ -94,7 +97,8 @@ class Assembly:
                     parts: dict[str, Part] = {}
                     for section, spool in self._spools.items():
                         first = rows[rank] + 1 if section == "indptr" else base
-                        part = parts[section] = Part(file, offsets[section], types[section], (), first)
+                        row = self._row(section)
+                        part = parts[section] = Part(file, offsets[section], types[section], row, first)
                         spool.to(part, base if section == "indptr" else 0)
                     if extra.has_features:
                         first, last = (n * k // team.size for k in (rank, rank + 1))
@@ -124,6 +128,10 @@ class Assembly:
         each = np.dtype(extra.kind).itemsize * extra.num_features
         return lambda rows: self._tick("copy", each * n * rows // max(1, own), each * n)
 
+    def _row(self, section: str) -> tuple[int, ...]:
+        """The shape of one of its entries."""
+        return self._wide.get(section, ())
+
     def _sort(
         self, runs: Sequence[Run], keys: Sequence[Any], rows: Sequence[int], ranks: native.Ranks | None,
         index_kind: str, origin: str,
@@ -134,7 +142,7 @@ class Assembly:
         kept = {} if rank == 0 else {"indptr": "<i8", "indices": index_kind}
         kept |= {_section(column): kind for column, kind in self._kinds.items()}
         for number, (section, kind) in enumerate(kept.items()):
-            self._spools[section] = Spool(self._folder / f"s-{rank}-{number}", kind)
+            self._spools[section] = Spool(self._folder / f"s-{rank}-{number}", kind, self._row(section))
         into: dict[str, Grows] = {**self._grows, **self._spools}
         pointers = Pointers(into["indptr"], rows[0], rows[1], zero=rank == 0)
 

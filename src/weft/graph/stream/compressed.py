@@ -42,7 +42,7 @@ class Compressed:
             if len(head.shape) != 1 or head.dtype.kind not in "iu":
                 told = f"{len(head.shape)}-dimensional {head.dtype}"
                 raise UserError(f"{self.path}: {name} is {told}. Give a list of whole numbers.")
-        self.carried: list[str] = []
+        self.carried: dict[str, int] = {}
         self._arcs, self._n = found["indices"].shape[0], found["indptr"].shape[0] - 1
         if self._n < 0:
             raise UserError(f"{self.path}: indptr is empty. It must have an entry a row, and one more.")

@@ -88,6 +88,8 @@ class Done:
     first_skipped: str = ""
     arc_data: dict[str, str] = field(default_factory=dict)
     """Name → type of what arcs carry."""
+    arc_widths: dict[str, int] = field(default_factory=dict)
+    """Name → columns of those that are no lists."""
 
 
 def convert(
@@ -161,7 +163,8 @@ class _Conversion:
         self.weighted, self.carried = _same(self.inputs)
         self.undirected = _undirected(self.inputs, self.options.undirected)
         self.arcs = sum(source.expected() for source in self.inputs)
-        self.payload = max(source.weight_bytes for source in self.inputs) + 8 * len(self.carried)
+        weights = max(source.weight_bytes for source in self.inputs)
+        self.payload = weights + 8 * sum(max(1, width) for width in self.carried.values())
         threads = self.options.threads or len(os.sched_getaffinity(0))
         self.planned = plan(self.options.memory, threads, self.payload, self.arcs)
         if self.team.rank == 0:
@@ -221,7 +224,8 @@ class _Conversion:
         n, ranks = self._number(present, names)
         merge = {"weight": np.maximum if self.undirected else np.add} if self.weighted else {}
         kinds, folder = self._kinds(runs), self.journal.folder
-        assembly = Assembly(self.out, folder, self.team, self.plan, self._space, self.tick, kinds, merge)
+        columns = {name: (kind, self.carried.get(name, 0)) for name, kind in kinds.items()}
+        assembly = Assembly(self.out, folder, self.team, self.plan, self._space, self.tick, columns, merge)
         extra: list[Attached] = []
         together(self.team, lambda: extra.append(Attached(self.options, n, self.plan.free)))
         # Known only now: how many vertices there are, each with a pointer and features.
@@ -446,6 +450,7 @@ class _Conversion:
         data = {name: np.dtype(kind).name for name, kind in kinds.items() if name != "weight"}
         return Done(
             n, arcs, extra.num_features, extra.num_classes, self.given, self.bad.count, self.bad.first, data,
+            {name: width for name, width in self.carried.items() if width},
         )  # fmt: skip
 
     # Beforehand
@@ -482,7 +487,7 @@ def _too_many(n: int | None) -> UserError:
     )
 
 
-def _same(inputs: list[Input]) -> tuple[bool, list[str]]:
+def _same(inputs: list[Input]) -> tuple[bool, dict[str, int]]:
     first = inputs[0]
     for other in inputs[1:]:
         if other.weighted != first.weighted or other.carried != first.carried:
@@ -494,7 +499,8 @@ def _same(inputs: list[Input]) -> tuple[bool, list[str]]:
 
 
 def _told(source: Input) -> str:
-    return ", ".join((["weights"] if source.weighted else []) + source.carried) or "arcs alone"
+    data = [f"{width} columns of {name}" if width else name for name, width in source.carried.items()]
+    return ", ".join((["weights"] if source.weighted else []) + data) or "arcs alone"
 
 
 def _undirected(inputs: list[Input], asked: bool | None) -> bool:

@@ -86,7 +86,7 @@ class Drawn:
             self.sizes, draws = self._bter.sizes, self._bter.expected
         self._draws = draws
         self.size = 16 * sum(self.sizes)
-        self.carried: list[str] = []
+        self.carried: dict[str, int] = {}
 
     def stamp(self) -> list[Any]:
         """What it is drawn from."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from weft.errors import UserError, printable
-from weft.graph.readers.columns import SKIP, even, without_comments
+from weft.graph.readers.columns import SKIP, even, stacked, without_comments
 from weft.graph.stream.pieces import Arcs, Bad
 from weft.graph.stream.text import Text
 
@@ -65,7 +65,7 @@ class NamedText(Text):
         source, target = (names_of(table[side], where) for side in ("source", "target"))
         data = {name: table[name].to_numpy() for name in wanted[2:]}
         weights = data.pop("weight", None)
-        return Arcs(source, target, self._finite(weights), data)
+        return Arcs(source, target, self._finite(weights), stacked(data))
 
     def _table(self, block: bytes, names: list[str], wanted: list[str]) -> pa.Table:
         kinds = dict.fromkeys(wanted, pa.float64()) | {"source": pa.binary(), "target": pa.binary()}

@@ -80,8 +80,8 @@ class Input(Protocol):
         """What a weight takes; 0 without."""
 
     @property
-    def carried(self) -> list[str]:
-        """The names of what arcs carry beside."""
+    def carried(self) -> dict[str, int]:
+        """What arcs carry beside: name → columns, 0 for a list."""
 
     def stamp(self) -> list[Any]:
         """What tells it from other inputs, and from itself after a change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Protocol
 
@@ -55,10 +56,11 @@ class Pointers:
 
 
 class Spool:
-    """Entries that must wait until their place in the store is known."""
+    """Entries that must wait until their place in the store is known. `row` is the shape of one."""
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str, row: tuple[int, ...] = ()) -> None:
         self._path, self._kind, self._file = path, kind, open(path, "wb")  # noqa: SIM115 - closed in `to`
+        self._row = row
 
     def append(self, array: np.ndarray) -> None:
         self._file.write(raw_bytes(np.ascontiguousarray(array)))
@@ -67,8 +69,9 @@ class Spool:
         """All of it into the store, with `more` added to each."""
         self._file.close()
         with open(self._path, "rb") as file:
-            while read := file.read(1 << 24):
-                values = np.frombuffer(read, self._kind)
+            each = np.dtype(self._kind).itemsize * math.prod(self._row)
+            while read := file.read(max(1, (1 << 24) // each) * each):
+                values = np.frombuffer(read, self._kind).reshape(-1, *self._row)
                 part.append(values + more if more else values)
         self._path.unlink()
 

@@ -38,6 +38,8 @@ class Table:
     def __init__(self, path: str | Path, extra: Sequence[str] | None) -> None:
         self.path = existing_file(path)
         self.size = self.path.stat().st_size
+        self._widths: dict[str, int] = {}
+        """Numbers an arc of the columns that hold a row of them."""
         found = self._open()
         self._ends = next((pair for pair in ENDS if set(pair) <= found.keys()), None)
         if self._ends is None:
@@ -50,9 +52,17 @@ class Table:
             if name not in found:
                 known = ", ".join(found)[:120]
                 raise UserError(f"{self.path} has no column {name!r}, only {known}. Correct --arc-columns.")
+        twice = next((name for name in wanted if list(wanted).count(name) > 1), None)
+        if twice is not None:
+            raise UserError(
+                f"{self.path} has one column {twice!r}, which is named twice. Name it once; parquet may have "
+                "columns of fixed-size lists."
+            )
         self._weight = next((name for name in wanted if name in ("weight", "data")), None)
-        self.carried = [name for name in wanted if name != self._weight]
+        self.carried = {name: self._widths.get(name, 0) for name in wanted if name != self._weight}
         for name in (*self._ends, *wanted):
+            if name in self._widths and name not in self.carried:
+                raise UserError(f"{self.path}: column {name} holds more than one number an arc. Give it one.")
             if self.text and name in self._ends:
                 if found[name] != "S":
                     raise UserError(f"{self.path}: column {name} does not hold names. Leave out --text-ids.")
@@ -139,9 +149,12 @@ class Parquet(Table):
             raise UserError(f"{self.path} is not a sound parquet file ({reason}). Fetch it again.") from None
         kinds = {}
         for column in schema:
-            if pa.types.is_integer(column.type):
+            one = column.type
+            if pa.types.is_fixed_size_list(one) and one.list_size:
+                self._widths[column.name], one = one.list_size, one.value_type
+            if pa.types.is_integer(one):
                 kinds[column.name] = "i"
-            elif pa.types.is_floating(column.type):
+            elif pa.types.is_floating(one):
                 kinds[column.name] = "f"
             elif _holds_names(column.type):
                 kinds[column.name] = "S"
@@ -166,7 +179,11 @@ class Parquet(Table):
             with pq.ParquetFile(self.path, buffer_size=_BUFFER, pre_buffer=False) as file:
                 batches = file.iter_batches(ROWS, row_groups=[group], columns=wanted, use_threads=False)
                 for batch in batches:
-                    if any(column.null_count for column in batch.columns):
+                    columns = [
+                        *batch.columns,
+                        *(batch[name].flatten() for name in wanted if name in self._widths),
+                    ]
+                    if any(column.null_count for column in columns):
                         raise UserError(
                             f"{self.path}: a row has no value in a column. Fill it, or drop the row."
                         )
@@ -180,6 +197,9 @@ class Parquet(Table):
             import pyarrow as pa
 
             return names_of(column.cast(pa.binary()), lambda: f"{self.path}, column {name}")
+        if name in self._widths:
+            rows: np.ndarray = column.flatten().to_numpy(zero_copy_only=False)
+            return rows.reshape(-1, self._widths[name])
         values: np.ndarray = column.to_numpy(zero_copy_only=False)
         return values
 
@@ -234,10 +254,11 @@ class Coordinates(Table):
 
 
 def holds_arcs(path: Path) -> bool:
-    """Whether an npz archive holds arcs one by one, and no rows of a matrix."""
+    """Whether an npz archive holds arcs one by one; not rows of a matrix, nor what `read_npz` names."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
     except (OSError, zipfile.BadZipFile):
         return False
-    return any(set(pair) <= names for pair in ENDS) and not any(name.endswith("indptr") for name in names)
+    whole = any(name.endswith("indptr") or name.startswith(("arc_", "vertex_")) for name in names)
+    return any(set(pair) <= names for pair in ENDS) and not whole

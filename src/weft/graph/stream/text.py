@@ -21,6 +21,8 @@ from weft.graph.readers.columns import (
     first_arc,
     leading_comments,
     parse_lines,
+    stacked,
+    widths_of,
     wrong_line,
 )
 from weft.graph.readers.files import existing_file
@@ -90,9 +92,9 @@ class Text:
         return 4 * self.weighted
 
     @property
-    def carried(self) -> list[str]:
-        """The names of what its arcs carry beside weights."""
-        return [name for name in self.names[2:] if name not in (SKIP, "weight")]
+    def carried(self) -> dict[str, int]:
+        """What its arcs carry beside weights: name → columns, 0 for a list."""
+        return widths_of(self.extra or [])
 
     def stamp(self) -> list[Any]:
         """Its path, size and time of change."""
@@ -223,8 +225,8 @@ class Text:
             found = self._slow(block, lines_before, bad)
         source, target = found["source"] - self.base, found["target"] - self.base
         weights = self._finite(found.get("weight"))
-        data = {name: found[name] for name in self.carried}
-        return Arcs(source, target, weights, data)
+        data = {name: found[name] for name in self.names[2:] if name not in (SKIP, "weight")}
+        return Arcs(source, target, weights, stacked(data))
 
     def _finite(self, weights: np.ndarray | None) -> np.ndarray | None:
         if weights is None:
