@@ -284,7 +284,7 @@ def test_what_blocks_are_made_of_follows_from_the_layers():
         "sage": ("mean", False, True, True), "gin": ("none", False, True, True),
         "gat": ("loops", True, False, False), "agnn": ("loops", True, False, False),
         "va": ("loops", True, True, True), "gatv2": ("loops", True, False, False),
-        **dict.fromkeys(("transformer", "gine", "resgated", "pna", "rgcn"), ("none", False, False, True)),
+        **dict.fromkeys(("transformer", "gine", "resgated", "pna", "rgcn"), ("none", False, False, False)),
     }  # fmt: skip
     assert not reads_of(build(ModelConfig("sage", aggregate="max"), 3, 2)).scaled
 

@@ -79,7 +79,7 @@ def sampled_reads(
     >>> from weft.graph import karate
     >>> from .topology import Reads, Topology
     >>> sampler = Sampler(Topology.read(karate(), Reads("mean")), [2], seed=0)
-    >>> seeds, read = sampled_reads(sampler, torch.tensor([33, 0, 5]), size=1)(7)
+    >>> seeds, read = sampled_reads(sampler, torch.tensor([5]), size=1)(7)
     >>> seeds.tolist(), read.size                # itself and two neighbours
     ([5, 5, 5], 3)
     """
