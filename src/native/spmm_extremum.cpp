@@ -184,15 +184,16 @@ void best_of_rows(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int thre
   });
 }
 
-// Some widths of float32 that are one tile have a walk of their own; each costs seconds of every build.
+// Some widths of float32 that are one tile have a walk of their own, 16, 64 and 128 from AVX2 on; each costs seconds of
+// every build.
 template <class K, class V, class I>
 void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
   if constexpr (K::Plain && kOften<V, I>) {
-    constexpr int L = kLanes<V>;
-    if (width == 2 * L) return best_of_rows<K, V, I, 2>(a, x, width, y, arg, threads);
+    constexpr int L = kLanes<V>, F = L > 8 ? 1 : 2;
+    if (width == F * L) return best_of_rows<K, V, I, F>(a, x, width, y, arg, threads);
     if constexpr (!K::Winners) {
-      if (width == 8 * L) return best_of_rows<K, V, I, 8>(a, x, width, y, arg, threads);
-      if (width == 16 * L) return best_of_rows<K, V, I, 16>(a, x, width, y, arg, threads);
+      if (width == 4 * F * L) return best_of_rows<K, V, I, 4 * F>(a, x, width, y, arg, threads);
+      if (width == 8 * F * L) return best_of_rows<K, V, I, 8 * F>(a, x, width, y, arg, threads);
     }
   }
   best_of_rows<K, V, I, 0>(a, x, width, y, arg, threads);
