@@ -170,19 +170,19 @@ def test_a_reduction_alone_is_tried_too():
 
 
 _LARGE = """
-import resource, torch
+import torch
 from weft.kernels import CSR, Semiring
 from weft.kernels.segments import Segments
 from weft.parallel import Operator
-n, degree, width = 15_000, 24, 64
+n, degree, width = 60_000, 24, 64
 torch.set_num_threads(1)
 g = torch.Generator().manual_seed(0)
 indices = torch.randint(n, (n * degree,), generator=g).int()
 a = CSR(torch.arange(0, n * degree + 1, degree), indices, torch.rand(n * degree), (n, n))
 A, h = Operator.local(a), torch.rand(n, width, requires_grad=True)
 Segments.of(a)
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = peak()
+def peak(): return 1024 * int(next(s for s in open("/proc/self/status") if s.startswith("VmHWM")).split()[1])
+before = peak()  # of this program: getrusage would begin with what forked it
 y = A.aggregate(h, Semiring(lambda a, b: a + b - a * b, torch.minimum, 0.0))
 y.backward(torch.ones_like(y))
 assert bool(torch.isfinite(h.grad).all())
@@ -195,4 +195,4 @@ def test_memory_stays_bounded_forward_and_backward():
     done = subprocess.run([sys.executable, "-c", _LARGE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     grown, by_arcs = map(int, done.stdout.split())
-    assert grown < by_arcs / 3, (grown, by_arcs)
+    assert grown < by_arcs / 2, (grown, by_arcs)  # one such array is more
