@@ -32,7 +32,7 @@ comm.barrier()
 fault = sys.argv[1]
 if fault == "fine":
     print("hello from", comm.rank, os.environ["OMP_NUM_THREADS"], comm.all_reduce(torch.ones(1)).item())
-    print("note from", comm.rank, file=sys.stderr)
+    print("note from", comm.rank, sys.stdout.write_through or sys.stderr.write_through, file=sys.stderr)
     sys.exit(0)
 if fault == "user":
     raise UserError("grid 4x2 needs 8 ranks. Use --ranks 8.")
@@ -155,8 +155,9 @@ def test_a_stall_names_the_ranks_and_the_phase_and_ends_all(run: Launch, engine:
 
 @pytest.mark.parametrize("engine", ["mpi", "torch"])
 def test_output_of_rank_0_passes_and_that_of_others_has_the_rank_in_front(
-    run: Launch, engine: str, tmp_path: Path
+    run: Launch, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")  # even then a line is written at once, not word by word
     done = run("fine", engine, ranks=3, threads=2)
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [
@@ -165,9 +166,9 @@ def test_output_of_rank_0_passes_and_that_of_others_has_the_rank_in_front(
         "hello from 0 2 3.0",
     ]
     assert sorted(done.stderr.splitlines()) == [
-        "[rank 1] note from 1",
-        "[rank 2] note from 2",
-        "note from 0",
+        "[rank 1] note from 1 False",
+        "[rank 2] note from 2 False",
+        "note from 0 False",
     ]
     assert_nobody_left(tmp_path, 3)
 

@@ -105,7 +105,10 @@ def _become_rank(wire: socket.socket, failure: int, argv: list[str]) -> None:
     os.set_inheritable(failure, False)
     faulthandler.enable()  # a crash in native code says where
     # Whole lines, at once; with PYTHONUNBUFFERED the words of one print would mix with those of other ranks.
-    sys.stdout = open(1, "w", buffering=1, encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
+    for name, place in (("stdout", 1), ("stderr", 2)):
+        old = getattr(sys, name)
+        new = open(place, "w", buffering=1, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, new)
     try:
         run_program(argv)
     except BaseException as error:
