@@ -124,12 +124,15 @@ def check(
     parts: str,
     overlap: bool,
     move_adjacency: bool = False,
+    hosts: Sequence[int] | None = None,
 ) -> None:
     """On this rank: values and gradients of the serial product, words and messages of the formulas."""
     grid, graph = Grid(*shape), directed(n, weighted)
+    comm.hosts = comm.hosts if hosts is None else hosts
     a = Operator.build(
-        graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap, move_adjacency
-    )
+        graph, comm, grid, how, exchange, owners(parts, n, grid), torch.float64, overlap, move_adjacency,
+        by_host=hosts is not None,
+    )  # fmt: skip
     for reduce in reductions:
         what = (shape, exchange, how, reduce, n, width, weighted, parts, overlap, move_adjacency, comm.rank)
         h, dy, want, want_dh = problem(n, weighted, how, reduce, width)
@@ -144,7 +147,7 @@ def check(
         close(own.grad, a.layout.take(want_dh), ("backward", *what))
         foretold = a.foretell(lambda dry, reduce=reduce: propagated(dry, width, reduce))
         assert received(books) == (foretold.words, foretold.messages), ("words", *what)
-        assert foretold.words.keys() <= set(PHASES)
+        assert foretold.words.keys() <= {*PHASES, *(["host"] if hosts else [])}
 
 
 def propagated(a: Operator, width: int, reduce: str = "sum", backward: bool = True) -> None:

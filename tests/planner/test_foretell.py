@@ -10,7 +10,7 @@ from weft.graph import Graph
 from weft.parallel import Grid, Operator
 from weft.parallel.blocks import Blocks
 from weft.planner.cost import Machine
-from weft.planner.cuts import Shape, cut
+from weft.planner.cuts import HostLines, Shape, cut
 from weft.planner.default import default_profile
 from weft.planner.foretell import foretell_rank
 from weft.planner.plan import Candidate, candidates, make_work
@@ -35,8 +35,9 @@ def settings(model: str = "gcn", **parallel: object) -> RunConfig:
     return config
 
 
-def received(graph: Graph, config: RunConfig, ranks: int) -> list[dict[str, int]]:
+def received(graph: Graph, config: RunConfig, ranks: int, hosts: int = 1) -> list[dict[str, int]]:
     def work(comm):
+        comm.hosts = [rank // (ranks // hosts) for rank in range(ranks)]
         trainer = Trainer(graph, config, comm)
         trainer.step(1)
         with Ledger(comm) as books:
@@ -61,6 +62,28 @@ def test_words_of_every_candidate_are_those_of_the_run(model, place):
     for rank in range(ranks):
         foretold = foretell_rank(work, found, chosen.exchange, rank, machine).volume.words
         assert foretold == measured[rank], (chosen, rank)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat", "gatv2", "gin"])
+@pytest.mark.parametrize(("ranks", "hosts"), [(4, 2), (6, 3), (6, 2)])
+def test_words_by_host_are_those_of_the_run(model, ranks, hosts):
+    graph, shared = directed(), 0
+    machine = Machine(default_profile(), ranks, hosts)
+    shape = Shape.of(graph)
+    for chosen in candidates(ranks, ["random"], hosts=hosts):
+        if not chosen.by_host:
+            continue
+        config = settings(model)
+        chosen.apply(config)
+        work = make_work(config, shape)
+        lines = HostLines.on(chosen.grid, machine.crowd)
+        found = cut(shape, chosen.grid, "random", work.model.adjacency, config.train.seed, lines)
+        measured = received(graph, config, ranks, hosts)
+        for rank in range(ranks):
+            foretold = foretell_rank(work, found, chosen.exchange, rank, machine, True, lines).volume.words
+            assert foretold == measured[rank], (chosen, rank)
+        shared += any("host" in words for words in measured)
+    assert shared >= 2
 
 
 def test_a_run_without_held_input_moves_more_and_is_foretold_too():

@@ -49,6 +49,10 @@ DISTURBED, SLOW = 0.15, 1.5
 is measured again."""
 
 
+Way = tuple[str, str, str, str, bool]
+"""Strategy, sides of its grid, exchange, partition, by host."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One way to train one model on one graph."""
@@ -65,6 +69,7 @@ class Point:
     hosts: int = 1
     threads: int = 1
     """Of a rank."""
+    by_host: bool = False
 
     @property
     def case(self) -> tuple[str, str, int, int, int]:
@@ -72,9 +77,9 @@ class Point:
         return self.graph, self.model, self.ranks, self.hosts, self.hidden
 
     @property
-    def way(self) -> tuple[str, str, str, str]:
+    def way(self) -> Way:
         """What a candidate is told by."""
-        return self.strategy, self.sides, self.exchange, self.partition
+        return self.strategy, self.sides, self.exchange, self.partition, self.by_host
 
     def config(self) -> RunConfig:
         """What `weft train` would be told."""
@@ -83,6 +88,7 @@ class Point:
         options = config.parallel
         options.ranks, options.strategy, options.grid = self.ranks, self.strategy, self.sides
         options.exchange, options.partition = self.exchange, self.partition
+        options.by_host = "on" if self.by_host else "off"
         config.train.threads = self.threads
         return config
 
@@ -91,13 +97,15 @@ class Point:
         words = {
             "--model": self.model, "--hidden": self.hidden, "--ranks": self.ranks, "--threads": self.threads,
             "--strategy": self.strategy, "--exchange": self.exchange, "--partition": self.partition,
-            "--grid": self.sides,
+            "--grid": self.sides, "--by-host": "on" if self.by_host else "off",
         }  # fmt: skip
         return [word for name, value in words.items() if value for word in (name, str(value))]
 
 
-def way_of(candidate: Candidate) -> tuple[str, str, str, str]:
-    return candidate.strategy, candidate.sides, candidate.exchange, candidate.partition
+def way_of(candidate: Candidate) -> Way:
+    return (
+        candidate.strategy, candidate.sides, candidate.exchange, candidate.partition, candidate.by_host,
+    )  # fmt: skip
 
 
 def points_of(
@@ -111,10 +119,10 @@ def points_of(
     ['1d', 'halo', 'feature']
     """
     return [
-        Point(graph, model, ranks, *way, hidden, hosts, threads)
+        Point(graph, model, ranks, *way[:4], hidden, hosts, threads, way[4])
         for graph in graphs
         for model in models
-        for way in dict.fromkeys(map(way_of, candidates(ranks, partitions)))
+        for way in dict.fromkeys(map(way_of, candidates(ranks, partitions, hosts=hosts)))
         if ranks > 1 or way[0] == "1d"
     ]
 
@@ -284,7 +292,7 @@ def foretold(
                 yield record, by_way[record["point"].way]
 
 
-def _among(ways: set[tuple[str, str, str, str]]) -> Callable[[Candidate], bool]:
+def _among(ways: set[Way]) -> Callable[[Candidate], bool]:
     return lambda candidate: way_of(candidate) in ways
 
 
@@ -350,7 +358,8 @@ def choices(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def name_of(row: Mapping[str, Any]) -> str:
     sides = f" {row['sides']}" if row["sides"] else ""
-    return f"{row['strategy']}{sides} {row['exchange']} {row['partition']}"
+    by_host = " by host" if row["by_host"] else ""
+    return f"{row['strategy']}{sides} {row['exchange']} {row['partition']}{by_host}"
 
 
 def judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -80,7 +80,6 @@ def _joined(
     known: str | None,
 ) -> int:  # fmt: skip
     """On the ranks that are there."""
-    import socket
 
     from ..bench.plan import points_of, prepare
     from ..comm import connect
@@ -88,7 +87,7 @@ def _joined(
     from ..planner.profile import read_profile, write_profile
 
     comm = connect()
-    hosts = len(set(comm.all_gather_json(socket.gethostname())))
+    hosts = len(set(comm.hosts))
     if comm.rank == 0:
         prepare(folder, graphs)
     comm.barrier()

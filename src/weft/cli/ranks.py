@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import functools
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -340,7 +339,7 @@ def _join(
     from ..train.tasks import check_task
 
     check_layout(config, comm.size)
-    hosts = len(set(comm.all_gather_json(socket.gethostname())))
+    hosts = len(set(comm.hosts))
     with ExitStack() as stack:
         folder = functools.cache(lambda: stack.enter_context(_shared_folder(config, hosts)))
         told: dict[str, Any] = {"path": "", "error": "", "chosen": {}, "seconds": 0.0}

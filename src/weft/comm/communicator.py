@@ -147,6 +147,8 @@ class Communicator(ABC):
         self.name = name
         self.members: Sequence[int] = range(size)
         """The number that each rank of the group has in the job; `split` tells its parts."""
+        self.hosts: Sequence[int] = [0] * size
+        """The number of the host that each rank of the group is on; found out when ranks meet."""
 
     def __repr__(self) -> str:
         return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}, {self.engine}>"
@@ -310,6 +312,9 @@ class Communicator(ABC):
         label = name or f"{self.name}/{color}"
         order = self.rank if key is None else key
         part: Communicator | None = self._timed(label, "split", lambda: self._split(color, order, label))
+        if part is not None:
+            host_of = dict(zip(self.members, self.hosts, strict=True))
+            part.hosts = [host_of[member] for member in part.members]
         return part
 
     def all_gather_json(self, value: Any) -> list[Any]:

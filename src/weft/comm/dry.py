@@ -44,13 +44,17 @@ class Dry(Communicator):
             state.slot = inner.state.slot  # real tensors wait: the watchdog knows where
         super().__init__(inner.rank, inner.size, state, inner.name)
         self.inner = inner
-        self.members = inner.members
+        self.members, self.hosts = inner.members, inner.hosts
 
     @classmethod
-    def alone(cls, rank: int, size: int, name: str = "world", beside: Dry | None = None) -> Dry:
+    def alone(
+        cls, rank: int, size: int, name: str = "world", beside: Dry | None = None,
+        hosts: Sequence[int] | None = None,
+    ) -> Dry:  # fmt: skip
         """Rank `rank` of `size` ranks that do not exist.
 
-        `beside`  another line of the same rank: a ledger on one counts both, as it does for parts of a split
+            beside  another line of the same rank: a ledger on one counts both, as for parts of a split
+            hosts   the host of each rank; by default they share one
 
         >>> import torch
         >>> from weft.comm import Ledger
@@ -65,9 +69,13 @@ class Dry(Communicator):
         if not 0 <= rank < size:
             raise UserError(f"rank {rank} of {size} does not exist. Use 0 to {size - 1}.")
         state = beside.state if beside is not None else RankState()
+        nobody: Communicator
         if size == 1:
-            return cls(ThreadCommunicator(World(1), (), 0, 1, 0, state, name), state)
-        return cls(_Nobody(rank, size, state, name), state)
+            nobody = ThreadCommunicator(World(1), (), 0, 1, 0, state, name)
+        else:
+            nobody = _Nobody(rank, size, state, name)
+        nobody.hosts = nobody.hosts if hosts is None else hosts
+        return cls(nobody, state)
 
     def _noted(
         self, call: str, each: int, send: Sequence[int], receive: Sequence[int], blocking: bool

@@ -292,6 +292,9 @@ def connect(engine: str = "auto", stall_seconds: float = STALL_SECONDS) -> Commu
             from weft.comm import torch_distributed
 
             _world = torch_distributed.world()
+        if _world.size > 1:
+            names = _world.all_gather_json(socket.gethostname())
+            _world.hosts = [names.index(name) for name in names]
         if slot is not None:
             slot.leave()
         _watch(_world, stall_seconds, slot)

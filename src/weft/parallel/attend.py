@@ -41,7 +41,7 @@ from ..kernels.function import Function
 from ..kernels.sddmm import head_of, sddmm_heads
 from ..memory import empty
 from .entries import add_columns_of, add_rows_of, data_dots, data_sums
-from .exchange import add_up, gather_together
+from .exchange import add_up
 from .operands import Attention, Kept, Learned, Operands, cut
 from .propagate import Plan, cloned
 
@@ -236,7 +236,7 @@ class Work:
         left = plan.row.comm.size
         raw: list[Tensor] = [parts.x] * len(plan.matrices)
         kept: list[Kept | None] = [None] * len(raw)
-        for j, block in gather_together(plan.row, parts.moving):
+        for j, block in plan.row.gather_together(parts.moving):
             a, here, left = plan.matrix(j), local.at(block), left - 1
             given, signs = None, None
             if how.kind == "channel" and trained:
@@ -373,7 +373,7 @@ class Work:
         dcolumn: Tensor | None = None
         dgain: Tensor | None = None
         if any(wants[1:4]):
-            blocks = gather_together(plan.row, parts.moving, mirror=True)
+            blocks = plan.row.gather_together(parts.moving, mirror=True)
             own = next(blocks)[1]
             me = plan.row.comm.rank
             found = plan.row.merge(
@@ -386,7 +386,7 @@ class Work:
             if parts.gain is not None:
                 dgain = columns.own(found[-1])
         else:
-            for j, block in gather_together(plan.row, parts.moving):
+            for j, block in plan.row.gather_together(parts.moving):
                 block_backward(j, block)
         rest = (
             dcolumn, dx, dgain, torch.cat(dbias) if wants_bias else None, *map(self.whole_of, dlearned)

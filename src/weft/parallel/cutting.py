@@ -12,7 +12,7 @@ from ..comm import Communicator
 from ..graph.rows import index_dtype
 from ..kernels import CSR
 from .blocks import Blocks
-from .exchange import Exchange
+from .by_host import exchange_along
 from .propagate import FeatureLine, Plan, Sliced
 from .source import SOME_ARCS, Arcs, Keep
 
@@ -106,8 +106,9 @@ def matrix_of(row: Tensor, column: Tensor, arcs: Arcs, shape: tuple[int, int], d
 
 
 def cut_into_plan(
-    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool
-) -> Plan:
+    arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype, overlap: bool,
+    by_host: bool = False,
+) -> Plan:  # fmt: skip
     """Cut this rank's rows of A into its matrices A_j, and tell the others what it reads and writes.
 
     *keep the columns of K_k; sparse: keep only rows written and columns read; one matrix per slab*
@@ -163,8 +164,8 @@ def cut_into_plan(
     row_sizes = [end - begin for begin, end in unions]
     return Plan(
         FeatureLine(lines["feature"], [blocks.sizes[peer] for peer in grid.peers(comm.rank, "feature")]),
-        Exchange(lines["row"], row_sizes, columns_read if sparse else None, overlap),
-        Exchange(lines["inner"], [e - b for b, e in mine], rows_written, overlap),
+        exchange_along(lines["row"], row_sizes, columns_read if sparse else None, overlap, by_host),
+        exchange_along(lines["inner"], [e - b for b, e in mine], rows_written, overlap, by_host),
         matrices,
         names,
         row_names,

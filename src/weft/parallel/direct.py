@@ -26,8 +26,8 @@ from ..graph.guard import check_fits
 from ..graph.rows import index_dtype
 from ..kernels import CSR, native
 from .blocks import Blocks
+from .by_host import exchange_along
 from .cutting import Names
-from .exchange import Exchange
 from .numbering import Dealt, InOrder, Listed, Numbering
 from .propagate import FeatureLine, Plan, Sliced
 from .source import Source, check_sums, scale_of
@@ -115,10 +115,10 @@ def serves(source: Source, blocks: Blocks, data: object) -> bool:
 
 def read_plan(
     source: Source, blocks: Blocks, comm: Communicator, how: str, sparse: bool, dtype: torch.dtype,
-    overlap: bool,
+    overlap: bool, by_host: bool = False,
 ) -> Plan:  # fmt: skip
     """This rank's share of A, normalised as `how` says, and what it reads of whom; every rank calls it."""
-    return _Cut(source, blocks, comm, how, sparse).plan(dtype, overlap)
+    return _Cut(source, blocks, comm, how, sparse).plan(dtype, overlap, by_host)
 
 
 class _Cut:
@@ -176,7 +176,7 @@ class _Cut:
             marks, before = map(native.address, (self.marks, self.before))
             native.extension.stream_count_before(marks, words, before)
 
-    def plan(self, dtype: torch.dtype, overlap: bool) -> Plan:
+    def plan(self, dtype: torch.dtype, overlap: bool, by_host: bool) -> Plan:
         """Tell everybody what this rank reads and writes, then fill and scale its matrices."""
         grid = self.blocks.grid
         lines = {axis: grid.along(self.comm, axis) for axis in ("row", "inner", "feature")}
@@ -199,10 +199,9 @@ class _Cut:
             indptr = indptr[:, torch.cat([written, written.new_ones(1)])]
             row_names = row_names[written]
             by_row = None if by_row is None else by_row[written]
-        row = Exchange(
-            lines["row"], [end - begin for begin, end in self.unions], read if self.sparse else None, overlap
-        )
-        inner = Exchange(lines["inner"], sizes, rows_written, overlap)
+        widths_of_slabs = [end - begin for begin, end in self.unions]
+        row = exchange_along(lines["row"], widths_of_slabs, read if self.sparse else None, overlap, by_host)
+        inner = exchange_along(lines["inner"], sizes, rows_written, overlap, by_host)
         indices, values = self._fill(bases, dtype)
         if by_row is not None:
             assert own_scale is not None

@@ -30,7 +30,7 @@ from ..kernels.sddmm import sddmm_heads
 from ..kernels.semiring import check_semiring
 from ..kernels.spmm import extremum_backward, multiply
 from .counted import check_counted
-from .exchange import add_up, gather_together
+from .exchange import add_up
 from .fold import FoldArcs
 from .propagate import Extremum, Plan, cloned
 from .transposed import Turned
@@ -165,7 +165,7 @@ class Dots(Function):
         row, column = ctx.saved_tensors
         parts = _per_block(plan, grads[0].contiguous())
         left, me = plan.whole(row), plan.row.comm.rank
-        blocks = gather_together(plan.row, [column], mirror=True)
+        blocks = plan.row.gather_together([column], mirror=True)
         own = next(blocks)[1][0]
         drow: Tensor | None = None
 

@@ -83,8 +83,46 @@ class Exchange:
         block   [need_sizes[p], w], valid until the next one is asked for
         mirror  blocks come in the order in which `merge` asks for parts: for both at once
         """
-        for p, (block,) in gather_together(self, [x], mirror, phase):
+        for p, (block,) in self.gather_together([x], mirror, phase):
             yield p, block
+
+    def gather_together(
+        self, tensors: Sequence[Tensor], mirror: bool = False, phase: str = "gather"
+    ) -> Iterator[tuple[int, list[Tensor]]]:
+        """`gather` of several tensors in step: (p, [p's rows of each]).
+
+        *post the first two, or all where memory allows; hand out the own blocks; then: wait, post the next,
+        hand out*
+        """
+        comm = self.comm
+        stages = [(source, target) for target, source in self._stages] if mirror else self._stages
+        sizes = [self.need_sizes[source] for _, source in stages]
+        together = self.overlap and self.at_once(sum(x.shape[1] * x.element_size() for x in tensors))
+        ahead = len(stages) if together else min(2, len(stages))
+        room = sum(sizes) if together else max(sizes, default=0)
+        buffers = [
+            [empty(room, x.shape[1], like=x) for x in tensors] for _ in range(1 if together else ahead)
+        ]
+        under_way: list[Request] = []
+
+        def post(stage: int) -> None:
+            if stage == len(under_way) < len(stages):
+                target, source = stages[stage]
+                begin = sum(sizes[:stage]) if together else 0
+                where = buffers[0 if together else stage % 2]
+                rooms = [buffer[begin : begin + sizes[stage]] for buffer in where]
+                packed = tensors if self.give is None else [pack_rows(x, self.give[target]) for x in tensors]
+                under_way.append(comm.iswap(packed, target, rooms, source, phase=phase))
+
+        if self.overlap:
+            for stage in range(ahead):
+                post(stage)
+        yield comm.rank, list(tensors)
+        for stage, (_, source) in enumerate(stages):
+            post(stage)
+            yield source, list(under_way[stage].wait())
+            if self.overlap:  # the buffers just used are free: the blocks after the next may travel into them
+                post(stage + 2)
 
     def deal(self, part: Callable[[int], Tensor], phase: str = "gather") -> Iterator[tuple[int, Tensor]]:
         """`gather` where each rank gets rows of its own: (p, what p gave for the rows of it that are read).
@@ -245,40 +283,3 @@ def add_up(own: tuple[Tensor, ...], at: Tensor | None, incoming: tuple[Tensor, .
             whole.add_(part)
         else:
             add_rows_(whole, at, part)
-
-
-def gather_together(
-    exchange: Exchange, tensors: Sequence[Tensor], mirror: bool = False, phase: str = "gather"
-) -> Iterator[tuple[int, list[Tensor]]]:
-    """`gather` of several tensors in step: (p, [p's rows of each]).
-
-    *post the first two, or all where memory allows; hand out the own blocks; then: wait, post the next, hand
-    out*
-    """
-    plan, comm = exchange, exchange.comm
-    stages = [(source, target) for target, source in plan._stages] if mirror else plan._stages
-    sizes = [plan.need_sizes[source] for _, source in stages]
-    together = plan.overlap and plan.at_once(sum(x.shape[1] * x.element_size() for x in tensors))
-    ahead = len(stages) if together else min(2, len(stages))
-    room = sum(sizes) if together else max(sizes, default=0)
-    buffers = [[empty(room, x.shape[1], like=x) for x in tensors] for _ in range(1 if together else ahead)]
-    under_way: list[Request] = []
-
-    def post(stage: int) -> None:
-        if stage == len(under_way) < len(stages):
-            target, source = stages[stage]
-            begin = sum(sizes[:stage]) if together else 0
-            where = buffers[0 if together else stage % 2]
-            rooms = [buffer[begin : begin + sizes[stage]] for buffer in where]
-            packed = tensors if plan.give is None else [pack_rows(x, plan.give[target]) for x in tensors]
-            under_way.append(comm.iswap(packed, target, rooms, source, phase=phase))
-
-    if plan.overlap:
-        for stage in range(ahead):
-            post(stage)
-    yield comm.rank, list(tensors)
-    for stage, (_, source) in enumerate(stages):
-        post(stage)
-        yield source, list(under_way[stage].wait())
-        if plan.overlap:  # the buffers just used are free: the blocks after the next may travel into them
-            post(stage + 2)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..kernels.fold import Fold, Folded, Operands, check_columns, fold_arcs, fold_backward
 from ..kernels.function import Function
-from .exchange import add_up, gather_together
+from .exchange import add_up
 from .propagate import Extremum, Plan, cloned, take_better
 
 
@@ -148,7 +148,7 @@ class FoldArcs(Function):
 
         out = None
         if wants_column:
-            blocks = gather_together(plan.row, [cut], mirror=True)
+            blocks = plan.row.gather_together([cut], mirror=True)
             mine = next(blocks)[1][0]
             (dcolumn,) = plan.row.merge(partial, add_up)
             next(blocks, None)  # the last sends are waited for

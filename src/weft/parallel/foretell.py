@@ -17,6 +17,7 @@ from ..graph import Graph
 from ..kernels import CSR
 from ..partition.grids import crossings
 from .blocks import Blocks
+from .by_host import ByHost, Crossing, exchange_along
 from .exchange import Exchange
 from .operator import Operator
 from .propagate import FeatureLine, Plan
@@ -29,6 +30,11 @@ class Line:
 
     need: list[int]
     give: list[int]
+    hosts: Sequence[int] | None = None
+    """The host of each rank of the line, itself too, where rows cross between hosts once."""
+    crossings: Sequence[tuple[int, int, Sequence[int]]] = ()
+    """Of each other host, the next one first: rows that it reads; rows that come to be passed on; how many of
+    these each rank of this host reads. Of the sparse exchange."""
 
 
 def dense_lines(blocks: Blocks, rank: int) -> tuple[Line, Line]:
@@ -84,12 +90,22 @@ def planned(
     feature = Dry.alone(f, grid.feature, "feature")
 
     def line(axis: str, place: int, sizes: list[int], rows: Line) -> Exchange:
-        whole = Exchange(Dry.alone(place, len(sizes), axis, beside=feature), sizes)
+        comm = Dry.alone(place, len(sizes), axis, feature, rows.hosts)
+        whole = exchange_along(comm, sizes, None, True, rows.hosts is not None)
         own = sizes[place]
         whole.need_sizes = [*rows.need[:place], own, *rows.need[place:]]
         whole.give_sizes = [*rows.give[:place], own, *rows.give[place:]]
-        whole.give = [torch.empty(n, dtype=torch.int64, device="meta") for n in whole.give_sizes]
+        whole.give = [rows_of(n) for n in whole.give_sizes]
+        if rows.crossings:
+            assert isinstance(whole, ByHost)
+            whole.blank(
+                [Crossing(out, rows_of(out), taken, list(map(rows_of, read)))
+                 for out, taken, read in rows.crossings]
+            )  # fmt: skip
         return whole
+
+    def rows_of(count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.int64, device="meta")
 
     def sizes(unions: list[tuple[int, int]]) -> list[int]:
         return [end - begin for begin, end in unions]

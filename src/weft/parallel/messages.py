@@ -30,7 +30,7 @@ from ..kernels.channels import (
     channel_sum_backward,
 )
 from ..kernels.function import Function
-from .exchange import add_up, gather_together
+from .exchange import add_up
 from .propagate import Plan, cloned, take_better
 
 
@@ -92,7 +92,7 @@ class ChannelSum(Function):
         moving = [t for t in cut[1:] if t is not None]
         total: Tensor | None = None
         kept: list[Signs | None] = [None] * len(plan.matrices)
-        for j, block in gather_together(plan.row, moving):
+        for j, block in plan.row.gather_together(moving):
             a = plan.matrix(j)
             ch = Channels(block[0], whole, _data(a, name), own[0])
             if kind == "relu" and any(ctx.needs_input_grad):
@@ -112,7 +112,7 @@ class ChannelSum(Function):
         whole = _rows_of(plan, row, same)
         wanted = ctx.needs_input_grad[1] or kind == "gate" or plan.row.comm.size > 1
         moving = [t for t in (column, x) if t is not None]
-        blocks, me = gather_together(plan.row, moving, mirror=True), plan.row.comm.rank
+        blocks, me = plan.row.gather_together(moving, mirror=True), plan.row.comm.rank
         own = next(blocks)[1]
         drow: Tensor | None = None
         dweight: Tensor | None = None
@@ -175,7 +175,7 @@ class ChannelStats(Function):
         cut, weight, *args = ctx.saved_tensors
         whole = tuple(plan.whole(plan.feature.split(g.contiguous())) for g in grads)
         winners = plan.whole(args[0]), plan.whole(args[1])
-        blocks, me = gather_together(plan.row, [cut], mirror=True), plan.row.comm.rank
+        blocks, me = plan.row.gather_together([cut], mirror=True), plan.row.comm.rank
         own = next(blocks)[1][0]
         dweight: Tensor | None = None
 

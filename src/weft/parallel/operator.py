@@ -113,6 +113,7 @@ class Operator(Arcwise):
         move_adjacency: bool = False,
         device: torch.device | str = "cpu",
         data: Collection[str] = (),
+        by_host: bool = False,
     ) -> Operator:
         """Read this rank's share of a graph or a store, normalise it, and make the plan.
 
@@ -120,6 +121,7 @@ class Operator(Arcwise):
         `move_adjacency` holds A(i,k) in slices along feature and gathers it for every product.
         `data` names what arcs carry and layers read: the matrices then have it (`CSR.data`), floating-point
         numbers as [arcs, d] of type `dtype`, whole ones as int64; of loops as in `with_loops`.
+        `by_host` lets rows that several ranks of a host read cross to it once (`ByHost`).
         """
         if grid.size != comm.size:
             raise UserError(
@@ -140,7 +142,7 @@ class Operator(Arcwise):
         check_how(how)
         if direct.serves(source, blocks, data):
             layout = Rows(comm, blocks)
-            plan = direct.read_plan(source, blocks, comm, how, exchange == "sparse", dtype, overlap)
+            plan = direct.read_plan(source, blocks, comm, how, exchange == "sparse", dtype, overlap, by_host)
             A = cls(plan, layout.ids, layout=layout)
         else:
             i, _, _ = grid.place(comm.rank)
@@ -149,7 +151,7 @@ class Operator(Arcwise):
                 source, blocks.span(*slab), how, comm, (own[0] - slab[0], own[1] - slab[0]),
                 ByBlocks(blocks), data, dtype, reads_of(blocks, comm.rank),
             )  # fmt: skip
-            A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap)
+            A = cls.of_arcs(arcs, blocks, comm, exchange == "sparse", dtype, overlap, by_host)
         if move_adjacency:
             check_slices(grid)
             line = A.plan.feature.comm
@@ -160,11 +162,11 @@ class Operator(Arcwise):
     @classmethod
     def of_arcs(
         cls, arcs: Arcs, blocks: Blocks, comm: Communicator, sparse: bool, dtype: torch.dtype,
-        overlap: bool = True,
+        overlap: bool = True, by_host: bool = False,
     ) -> Operator:  # fmt: skip
         """A from the arcs into this rank's slab, as they are: by row, within a row by vertex."""
         layout = Rows(comm, blocks)
-        plan = cut_into_plan(arcs, blocks, comm, sparse, dtype, overlap)
+        plan = cut_into_plan(arcs, blocks, comm, sparse, dtype, overlap, by_host)
         return cls(plan, layout.ids, layout=layout)
 
     @classmethod

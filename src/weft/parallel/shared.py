@@ -13,6 +13,7 @@ from ..graph import Graph, Store
 from ..partition.stochastic import Sampler
 from .assign import Assignment, assign
 from .blocks import Blocks
+from .by_host import check_by_host
 from .fetch import ByBlocks
 from .grid import choose
 from .layout import Rows
@@ -27,6 +28,7 @@ class Sharing(Assignment, Protocol):
     replication: int
     exchange: str
     overlap: bool
+    by_host: str
     move_adjacency: bool
 
 
@@ -67,6 +69,7 @@ class Shared:
         self.grid, self.exchange = choose(
             options.strategy, comm.size, options.grid, options.replication, options.exchange
         )
+        check_by_host(options.by_host, comm.hosts)
         self.blocks = assign(source, self.grid, options, seed, comm, batches) if blocks is None else blocks
         self.layout, self.owners = Rows(comm, self.blocks), ByBlocks(self.blocks)
 
@@ -85,7 +88,7 @@ class Shared:
         """A on the grid, normalised (`gcn`, `mean`, `none`, `loops`); `data` names what its arcs carry."""
         return Operator.build(
             self.source, self.comm, self.grid, how, self.exchange, self.blocks, dtype, self.options.overlap,
-            self.options.move_adjacency, device, data,
+            self.options.move_adjacency, device, data, self.options.by_host != "off",
         )  # fmt: skip
 
     def read(self, key: str) -> Tensor | None:

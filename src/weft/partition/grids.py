@@ -14,6 +14,8 @@ should share a line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -101,16 +103,24 @@ def spread_features(parts: Tensor, count: int, feature: int) -> Tensor:
 
 
 def crossings(
-    graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray]:
+    graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int],
+    groups: tuple[Sequence[int], Sequence[int]] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """(read, wrote): how many rows cross between the slabs of row × inner in one propagation.
 
     read[i, j, k]    columns of part (j, k) that an arc of slab i ≠ j reads             [row, row, inner]
     wrote[k', i, k]  rows of part (i, k) into which an arc of inner slab k' ≠ k writes  [inner, row, inner]
+    groups           of slabs and of inner slabs: a group then stands for its members, and what several of
+                     them read or write crosses to it once                             [groups, row, inner]
+
+    >>> g = Graph.from_arcs([0, 0], [1, 2])                                # 1 and 2 read 0
+    >>> crossings(g, [0, 1, 2], (3, 1))[0].sum(), crossings(g, [0, 1, 2], (3, 1), ([0, 1, 1], [0]))[0].sum()
+    (np.int64(2), np.int64(1))
     """
     place = np.asarray(parts)
     rows, columns = rows_and_columns(graph)
-    slab, inner = place // shape[1], place % shape[1]
+    slab_of, inner_of = map(np.asarray, groups or (range(shape[0]), range(shape[1])))
+    slab, inner = slab_of[place // shape[1]], inner_of[place % shape[1]]
 
     def count(vertex: np.ndarray, other: np.ndarray, span: int) -> np.ndarray:
         vertex, other = distinct(vertex, other, span)
@@ -120,9 +130,9 @@ def crossings(
         return found.reshape(span, *shape)
 
     across = slab[rows] != slab[columns]
-    read = count(columns[across], slab[rows][across], shape[0])
+    read = count(columns[across], slab[rows][across], int(slab_of.max()) + 1)
     across = inner[rows] != inner[columns]
-    return read, count(rows[across], inner[columns][across], shape[1])
+    return read, count(rows[across], inner[columns][across], int(inner_of.max()) + 1)
 
 
 def line_volumes(graph: Graph, parts: Tensor | np.ndarray, shape: tuple[int, int]) -> tuple[int, int]:

@@ -99,7 +99,8 @@ def _kept(config: RunConfig, ranks: int) -> Candidate | None:
         grid, exchange = grid_of(old.strategy, ranks, old.grid, old.replication, old.exchange)
     except UserError:  # of another number of ranks
         return None
-    return Candidate(old.strategy, grid, exchange, old.partition, old.overlap, old.grid)
+    by_host = old.by_host == "on"
+    return Candidate(old.strategy, grid, exchange, old.partition, old.overlap, old.grid, by_host)
 
 
 def machine_of(profile: Profile, config: RunConfig, ranks: int, hosts: int, memory: int = 0) -> Machine:
@@ -116,7 +117,8 @@ def partitions_of(config: RunConfig) -> list[str]:
 
 
 def _asked(config: RunConfig, candidate: Candidate) -> bool:
-    return config.parallel.exchange in ("", candidate.exchange)
+    by_host = {"on": True, "off": False}.get(config.parallel.by_host, candidate.by_host)
+    return config.parallel.exchange in ("", candidate.exchange) and candidate.by_host == by_host
 
 
 def check_memory(found: Plan) -> None:

@@ -9,7 +9,8 @@ from numbers   vertices and arcs alone: degrees as if arcs were thrown (Poisson)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from ..errors import UserError
 from ..graph import Graph, Store
 from ..parallel import Blocks, Grid
+from ..parallel.by_host import groups_of
 from ..parallel.foretell import Line, dense_lines
 from ..partition import PartitionOptions, partition_for_grid
 from ..partition.arcs import rows_and_columns
@@ -43,11 +45,54 @@ class Cut:
     wrote: np.ndarray
     arcs: np.ndarray
     how: str
+    united: tuple[np.ndarray, np.ndarray] | None = None
+    """The same where slabs are those of hosts (`HostLines`): [groups, row, inner] each."""
 
-    def lines(self, rank: int, exchange: str) -> tuple[Line, Line]:
-        """(row, inner) of a rank."""
+    def lines(self, rank: int, exchange: str, hosts: HostLines | None = None) -> tuple[Line, Line]:
+        """(row, inner) of a rank; by host, where hosts are given."""
         if exchange == "dense":
-            return dense_lines(self.blocks, rank)
+            row, inner = dense_lines(self.blocks, rank)
+        else:
+            row, inner = self._sparse_lines(rank)
+        if hosts is None:
+            return row, inner
+        i, k, _ = self.blocks.grid.place(rank)
+        crossing: list[Line] = []
+        for axis, line, me, at in ((0, row, i, k), (1, inner, k, i)):
+            of = hosts.of[axis]
+            if groups_of(of) is None:
+                crossing.append(line)
+                continue
+            told = [] if exchange == "dense" else self._crossings(axis, of, me, at)
+            crossing.append(replace(line, hosts=of, crossings=told))
+        return crossing[0], crossing[1]
+
+    def _crossings(self, axis: int, of: Sequence[int], me: int, at: int) -> list[tuple[int, int, list[int]]]:
+        """`Line.crossings` of rank `me` of the line along row (0) or inner (1), whose other place is `at`."""
+        groups = groups_of(of)
+        assert groups is not None
+        assert self.united is not None
+        direct, united = (self.read, self.wrote)[axis], self.united[axis]
+        here = of[me]
+        j = groups[here].index(me)
+
+        def rows(table: np.ndarray, reader: int, owner: int) -> int:
+            return int(table[reader, owner, at] if axis == 0 else table[reader, at, owner])
+
+        found = []
+        for t in range(1, len(groups)):
+            there = (here + t) % len(groups)
+            owner = groups[there][j]
+            found.append(
+                (
+                    rows(united, there, me),
+                    rows(united, here, owner),
+                    [rows(direct, q, owner) for q in groups[here]],
+                )
+            )
+        return found
+
+    def _sparse_lines(self, rank: int) -> tuple[Line, Line]:
         grid = self.blocks.grid
         i, k, _ = grid.place(rank)
         others, beside = [j for j in range(grid.row) if j != i], [p for p in range(grid.inner) if p != k]
@@ -161,7 +206,39 @@ class Shape:
         return self.vertices if adjacency in ("gcn", "loops") else 0
 
 
-def cut(shape: Shape, grid: Grid, partition: str, adjacency: str, seed: int = 0) -> Cut:
+@dataclass(frozen=True)
+class HostLines:
+    """The hosts along a grid's lines: of each rank of a line along row, and along inner."""
+
+    of: tuple[list[int], list[int]]
+
+    @classmethod
+    def on(cls, grid: Grid, crowd: int) -> HostLines | None:
+        """Ranks dealt to hosts in their order, `crowd` a host; None where no line has anything to share, or
+        lines differ.
+
+        >>> HostLines.on(Grid(4), 2)
+        HostLines(of=([0, 0, 1, 1], [0]))
+        >>> HostLines.on(Grid(2, 2), 2) is None, HostLines.on(Grid(4), 4) is None
+        (True, True)
+        """
+        shared = False
+        found: list[list[int]] = []
+        for axis in ("row", "inner"):
+            lines = set()
+            for rank in range(grid.size):
+                hosts = [peer // crowd for peer in grid.peers(rank, axis)]
+                lines.add(tuple(sorted(set(hosts)).index(host) for host in hosts))
+            if len(lines) > 1:
+                return None
+            found.append(list(lines.pop()))
+            shared |= groups_of(found[-1]) is not None
+        return cls((found[0], found[1])) if shared else None
+
+
+def cut(
+    shape: Shape, grid: Grid, partition: str, adjacency: str, seed: int = 0, hosts: HostLines | None = None
+) -> Cut:
     """The graph on a grid under a partition, counted where it can be.
 
     >>> from weft.graph import karate
@@ -171,17 +248,17 @@ def cut(shape: Shape, grid: Grid, partition: str, adjacency: str, seed: int = 0)
     """
     graph = shape.graph
     if graph is not None:
-        return _counted(shape, graph, grid, _blocks(shape, graph, grid, partition, seed), adjacency)
+        return _counted(shape, graph, grid, _blocks(shape, graph, grid, partition, seed), adjacency, hosts)
     if partition in ("random", "block", "hash"):
         how = "from numbers" if shape.source is None else "from degrees"
-        return _expected(shape, grid, adjacency, 1.0, how)
+        return _expected(shape, grid, adjacency, 1.0, how, hosts)
     sample = shape.sample
     if sample is None:
         raise UserError(
             f"partition {partition} needs the graph's arcs: by numbers alone only random is planned."
         )
     saves = _saving(sample, grid, partition, seed)
-    return _expected(shape, grid, adjacency, saves, f"sampled: {sample.num_nodes:,} vertices were cut")
+    return _expected(shape, grid, adjacency, saves, f"sampled: {sample.num_nodes:,} vertices were cut", hosts)
 
 
 def _blocks(shape: Shape, graph: Graph, grid: Grid, partition: str, seed: int) -> Blocks:
@@ -195,10 +272,13 @@ def _blocks(shape: Shape, graph: Graph, grid: Grid, partition: str, seed: int) -
     return Blocks.of_parts(partition_for_grid(graph, grid.shape, partition, options), grid)
 
 
-def _counted(shape: Shape, graph: Graph, grid: Grid, blocks: Blocks, adjacency: str) -> Cut:
+def _counted(
+    shape: Shape, graph: Graph, grid: Grid, blocks: Blocks, adjacency: str, hosts: HostLines | None
+) -> Cut:
     place = (blocks.parts // grid.feature).numpy()
     r, k = grid.row, grid.inner
     read, wrote = crossings(graph, place, (r, k))
+    united = None if hosts is None else crossings(graph, place, (r, k), hosts.of)
     rows, columns = rows_and_columns(graph)
     at = (place[rows] // k * r + place[columns] // k) * k + place[columns] % k
     arcs = np.bincount(at, minlength=r * r * k).reshape(r, r, k)
@@ -206,16 +286,18 @@ def _counted(shape: Shape, graph: Graph, grid: Grid, blocks: Blocks, adjacency: 
         bare = np.ones(shape.vertices, dtype=bool)
         bare[rows[rows == columns]] = False
         np.add.at(arcs, (place[bare] // k, place[bare] // k, place[bare] % k), 1)
-    return Cut(blocks, read, wrote, arcs, "counted")
+    return Cut(blocks, read, wrote, arcs, "counted", united)
 
 
-def _expected(shape: Shape, grid: Grid, adjacency: str, saves: float, how: str) -> Cut:
+def _expected(
+    shape: Shape, grid: Grid, adjacency: str, saves: float, how: str, hosts: HostLines | None
+) -> Cut:
     """A random partition, as degrees have it; `saves`: times the rows that cross."""
     n, r, k = shape.vertices, grid.row, grid.inner
     blocks = Blocks.even(n, grid)  # in order: nobody holds n numbers
     rows, columns = shape.degrees
 
-    def touched(degrees: np.ndarray, parts: int) -> float:
+    def touched(degrees: np.ndarray, parts: float) -> float:
         """The share of rows with at least one arc into one of so many even parts."""
         share = 1 / max(1, parts)
         if shape.source is None:
@@ -241,7 +323,15 @@ def _expected(shape: Shape, grid: Grid, adjacency: str, saves: float, how: str) 
                 if q != p:
                     wrote[q, i, p] = round(size(i, p) * writes)
             arcs[i, i, p] += size(i, p) if shape.loops(adjacency) else 0
-    return Cut(blocks, read, wrote, arcs, how)
+    if hosts is None:
+        return Cut(blocks, read, wrote, arcs, how)
+    united = []
+    for of, degrees in zip(hosts.of, (columns, rows), strict=True):
+        count = max(of) + 1
+        share = touched(degrees, count) * crossing
+        whole_sizes = np.array([[size(i, p) for p in range(k)] for i in range(r)])
+        united.append(np.broadcast_to(np.round(whole_sizes * share), (count, r, k)).astype(np.int64))
+    return Cut(blocks, read, wrote, arcs, how, (united[0], united[1]))
 
 
 def _saving(sample: Graph, grid: Grid, partition: str, seed: int) -> float:

@@ -25,7 +25,7 @@ from ..train.placed import Placed
 from ..train.task import Step as Update
 from ..train.tasks import TASKS
 from .cost import Machine, Seconds, Timed, clock, timed
-from .cuts import Cut
+from .cuts import Cut, HostLines
 from .record import Draw, Kernel, Pass, Product, Recorder
 
 _ADAM = 7
@@ -73,8 +73,9 @@ class Work:
 
 
 def foretell_rank(
-    work: Work, cut: Cut, exchange: str, rank: int, machine: Machine, overlap: bool = True
-) -> Rank:
+    work: Work, cut: Cut, exchange: str, rank: int, machine: Machine, overlap: bool = True,
+    hosts: HostLines | None = None,
+) -> Rank:  # fmt: skip
     """A rank's seconds, words and memory, before it exists."""
     blocks = cut.blocks
     grid = blocks.grid
@@ -83,7 +84,7 @@ def foretell_rank(
     recorder = Recorder()
     with recorder:
         data = {name: work.arc_data[name] for name in data_of(model.layers) if name in work.arc_data}
-        A, line = planned(blocks, rank, *cut.lines(rank, exchange), arcs, data)
+        A, line = planned(blocks, rank, *cut.lines(rank, exchange, hosts), arcs, data)
         world = Dry.alone(rank, grid.size, "world", beside=line)
         for axis in (A.plan.row, A.plan.inner):
             axis.overlap = overlap

@@ -24,7 +24,7 @@ from ..train.facts import take_facts
 from ..units import spell_bytes, spell_seconds
 from .batches import feeds, foretell_feed
 from .cost import Machine, side_by_side
-from .cuts import Cut, Shape, cut
+from .cuts import Cut, HostLines, Shape, cut
 from .foretell import Rank, Work, foretell_rank
 
 FEW = 16
@@ -44,6 +44,8 @@ class Candidate:
     overlap: bool = True
     asked: str = ""
     """What `--grid` said, of one that was not made here."""
+    by_host: bool = False
+    """Rows cross between hosts once."""
 
     @property
     def sides(self) -> str:
@@ -58,10 +60,11 @@ class Candidate:
         options = config.parallel
         options.strategy, options.grid, options.replication = self.strategy, self.sides, 0
         options.exchange, options.partition, options.overlap = self.exchange, self.partition, self.overlap
+        options.by_host = "on" if self.by_host else "off"
 
     def __str__(self) -> str:
         sides = f" {self.sides}" if self.sides else ""
-        return f"{self.strategy}{sides}, {self.exchange}, {self.partition}"
+        return f"{self.strategy}{sides}, {self.exchange}, {self.partition}" + (", by host" * self.by_host)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class Forecast:
         c = self.candidate
         return {
             "strategy": c.strategy, "grid": str(c.grid), "exchange": c.exchange, "partition": c.partition,
-            "overlap": c.overlap, "seconds": self.seconds, "compute_seconds": self.compute,
+            "overlap": c.overlap, "by_host": c.by_host, "seconds": self.seconds,
+            "compute_seconds": self.compute,
             "message_seconds": self.messages_seconds, "words": self.words, "messages": self.messages,
             "bytes": self.bytes, "partition_seconds": self.partition_seconds, "how": self.how,
             "fits": self.fits,
@@ -139,11 +143,16 @@ class Plan:
         return f"{line}; {reason}"
 
 
-def candidates(ranks: int, partitions: Sequence[str], overlap: bool = True) -> Iterator[Candidate]:
-    """Named points of the grid for so many ranks, dense under the first partition, sparse under each.
+def candidates(
+    ranks: int, partitions: Sequence[str], overlap: bool = True, hosts: int = 1
+) -> Iterator[Candidate]:
+    """Named points of the grid for so many ranks, dense under the first partition, sparse under each; where
+    ranks of a line share hosts, directly and by host.
 
     >>> [str(c) for c in candidates(4, ["random"])][:4]
     ['1d, dense, random', 'halo, sparse, random', '1.5d 2x2, dense, random', '1.5d 2x2, sparse, random']
+    >>> [str(c) for c in candidates(4, ["random"], hosts=2)][:2]
+    ['1d, dense, random', '1d, dense, random, by host']
     """
     grids: list[tuple[str, Grid]] = [("1d", Grid(ranks)), ("halo", Grid(ranks))]
     sides = [d for d in range(2, ranks) if ranks % d == 0]
@@ -162,6 +171,8 @@ def candidates(ranks: int, partitions: Sequence[str], overlap: bool = True) -> I
         for exchange in exchanges:
             for partition in partitions if exchange == "sparse" and ranks > 1 else (plain,):
                 yield Candidate(strategy, grid, exchange, partition, overlap)
+                if HostLines.on(grid, -(-ranks // hosts)) is not None:
+                    yield Candidate(strategy, grid, exchange, partition, overlap, by_host=True)
 
 
 def partitioners(shape: Shape) -> list[str]:
@@ -218,7 +229,8 @@ def plan(
     cuts: dict[tuple[Any, ...], Cut] = {}
     rows, notes = [], []
     many = shape.arcs > CUT_ARCS
-    for candidate in filter(keep, candidates(machine.ranks, partitions, config.parallel.overlap)):
+    ways = candidates(machine.ranks, partitions, config.parallel.overlap, machine.hosts)
+    for candidate in filter(keep, ways):
         cheap = candidate.partition in ("random", "block", "hash")
         if many and not cheap and candidate.strategy != "halo":
             continue
@@ -226,14 +238,16 @@ def plan(
         if method == "auto":
             method = "metis" if shape.graph is None else pick(shape.graph, machine.ranks)
         key = (candidate.grid.shape, method)
+        hosts = HostLines.on(candidate.grid, machine.crowd)
         try:
             if key not in cuts:
-                cuts[key] = cut(shape, candidate.grid, method, work.model.adjacency, seed)
+                cuts[key] = cut(shape, candidate.grid, method, work.model.adjacency, seed, hosts)
             found = cuts[key]
             # On shared cores it counts what all do, elsewhere what the slowest does.
             every = machine.share < 1 and machine.ranks <= FEW
+            lines = hosts if candidate.by_host else None
             ranks = [
-                foretell_rank(work, found, candidate.exchange, rank, machine, candidate.overlap)
+                foretell_rank(work, found, candidate.exchange, rank, machine, candidate.overlap, lines)
                 for rank in (found.ranks if every else found.outliers(candidate.exchange))
             ]
         except UserError as error:

@@ -169,6 +169,8 @@ class ParallelConfig(Section):
     """How ranks talk: mpi, torch, threads (virtual ranks in one process), or auto."""
     overlap: bool = True
     """Let the next block travel while the current one is multiplied."""
+    by_host: str = "auto"
+    """Rows that ranks of one host read cross to it once and are passed on there: on, off or auto."""
     move_adjacency: bool = False
     """Hold A in slices along the feature axis and gather it for every product, where memory is short."""
     stall_seconds: float = 300.0

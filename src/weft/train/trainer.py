@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,10 @@ from .weights import note_unread_weights
 
 
 def _sharers(comm: Communicator | None) -> tuple[int, int]:
-    """(ranks, the machines that they are on); every rank calls it."""
-    if comm is None or comm.size == 1 or comm.engine == "threads":
-        return 1 if comm is None else comm.size, 1
-    return comm.size, len(set(comm.all_gather_json(socket.gethostname())))
+    """(ranks, the machines that they are on)."""
+    if comm is None:
+        return 1, 1
+    return comm.size, len(set(comm.hosts))
 
 
 class Trainer:
