@@ -24,7 +24,7 @@ def tell(failure: dict[str, object] | None) -> None:
         return
     path = Path(folder, f"end.{os.environ['WEFT_RANK']}")
     if not path.exists():
-        scratch = path.with_suffix(".part")
+        scratch = path.with_name(f"part.{path.name}")  # of this rank alone: all ranks end at once
         scratch.write_text(json.dumps(failure))
         os.replace(scratch, path)
 
