@@ -186,11 +186,11 @@ def test_under_mpirun_the_first_rank_draws_and_all_read(tmp_path, monkeypatch, r
     here, seen = threading.local(), []
     monkeypatch.setattr("weft.comm.in_job", lambda: True)
     monkeypatch.setattr("weft.comm.connect", lambda *_: here.comm)
-    monkeypatch.setattr(ranks.socket, "gethostname", lambda: f"host{here.comm.rank % hosts}")
     whole = split(bare(), seed=2)
 
     def job(comm):
         here.comm = comm
+        comm.hosts = [rank % hosts for rank in range(comm.size)]
         settings = config(path, seed=2)
 
         def work(comm, source):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
+from weft.cli.train import is_open
 from weft.errors import UserError
 from weft.graph import load, write_store
 from weft.planner.choose import check_memory, choose, off_by, this_profile
@@ -16,6 +17,7 @@ from weft.planner.cuts import Shape
 from weft.planner.default import default_profile
 from weft.planner.plan import plan
 from weft.planner.profile import path_of, write_profile
+from weft.train.config import RunConfig, load_toml
 from weft.units import spell_bytes
 
 from .test_foretell import directed, settings
@@ -129,3 +131,60 @@ def test_a_run_that_goes_on_keeps_its_choice_whatever_a_plan_would_say_now(capsy
 def test_mistakes_beside_auto_are_one_line_before_anything_is_loaded(words, message, capsys):
     assert main(["train", "no-such-graph", "--strategy", "auto", "--engine", "threads", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_several_ranks_are_planned_for_unless_somebody_says_how_the_work_lies(capsys):
+    write_store(load("sbm:nodes=90,classes=3,features=4"), "g.weft")
+    summaries = []
+    for words in (["--strategy", "auto"], [], ["--strategy", "1d"]):
+        assert main([*TRAIN, *words, "--epochs", "2", "--json"]) == 0
+        shown = capsys.readouterr()
+        summaries.append(json.loads(shown.out))
+        lines = shown.err.splitlines()
+        assert lines[0].startswith("strategy  ") == (words != ["--strategy", "1d"])
+        # A profile of no machine's own is mentioned to who asked; its seconds are held against nothing.
+        assert any(line.startswith("profile   ") for line in lines) == (words == ["--strategy", "auto"])
+        assert ("planned_epoch_seconds" in summaries[-1]) == (words == ["--strategy", "auto"])
+    assert summaries[0]["strategy"] == summaries[1]["strategy"]
+    assert summaries[2]["strategy"] == "1d"
+
+
+def test_a_toml_file_may_say_how_the_work_lies_or_leave_it_open():
+    for text, is_left in [
+        ('[parallel]\nstrategy = "1d"\n', False), ("[parallel]\nranks = 3\n", True),
+        ('[parallel]\ngrid = "3x1"\n', False), ('[parallel]\npartition = "block"\n', True),
+        ('[batch]\nmemory_budget = "1GB"\n', False),
+    ]:  # fmt: skip
+        Path("run.toml").write_text(text)
+        config = RunConfig()
+        load_toml(config, Path("run.toml"))
+        assert is_open(config, "run.toml") == is_left, text
+
+
+def test_what_a_plan_chose_gives_way_where_a_run_goes_on_with_other_ranks(capsys):
+    write_store(load("sbm:nodes=90,classes=3,features=4"), "g.weft")
+    assert main([*TRAIN, "--strategy", "2d", "--grid", "1x3", "--epochs", "3", "--out", "run"]) == 0
+    Path("run/summary.json").unlink()  # as if it had died
+    capsys.readouterr()
+    assert main(["train", "--resume", "run", "--ranks", "4", "--epochs", "4", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["strategy"], summary["ranks"]) == ("2d", 4)
+    predict = ["predict", "run", "--ranks", "5", "--engine", "threads", "--json"]
+    assert main(predict) == 0
+    capsys.readouterr()
+    assert main([*predict, "--grid", "2x2", "--into", "more"]) == 2  # what is asked for now is not forgotten
+    assert "2x2" in capsys.readouterr().err
+
+
+def test_a_choice_that_nobody_asked_for_counts_no_large_graph(monkeypatch):
+    monkeypatch.setattr("weft.planner.choose.FEW_ARCS", 50)
+    graph = directed()
+    assert graph.num_arcs > 50
+    lines = []
+    for asked in (True, False):
+        counted = []
+        monkeypatch.setattr("weft.parallel.assign.bare", lambda g, seen=counted: seen.append(g) or g)
+        lines.append(choose(settings("gcn", strategy="auto"), graph, 4, asked=asked).lines)
+        assert bool(counted) == asked
+    assert len(lines[0]) == 2  # the choice, and what is wrong with the profile
+    assert len(lines[1]) == 1

@@ -123,6 +123,7 @@ def _values() -> dict[str, Iterable[str]]:
     from ..graph.loading import GENERATORS
     from ..nn import MODELS
     from ..nn.decoders import DECODERS
+    from ..parallel.by_host import BY_HOST
     from ..parallel.grid import STRATEGIES
     from ..partition.methods import METHODS
     from ..partition.order import ORDERS
@@ -134,6 +135,7 @@ def _values() -> dict[str, Iterable[str]]:
     return {
         "GRAPH": [*GENERATORS, *KNOWN], "KIND": GENERATORS, "SHELL": SHELLS, "NAME": KNOWN,
         "--model": MODELS, "--strategy": [*STRATEGIES, "auto"], "--exchange": ("dense", "sparse"),
+        "--by-host": BY_HOST,
         "--partition": METHODS, "--method": METHODS, "--order": ORDERS, "--engine": [*ENGINES, "threads"],
         "--task": TASKS, "--optimizer": _OPTIMISERS, "--scheduler": _SCHEDULES, "--device": DEVICES,
         "--dtype": ("float32", "float64"), "--feed": [*FEEDS, "auto"], "--batching": BATCHINGS,

@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
         predict, run=str(saved.path), config=config, out=out, as_json=parsed.json, pairs=pairs, memory=memory
     )
     command = ["predict", str(saved.path)]
-    return on_ranks(command, config, work, flags, parsed.store, trains=False)
+    return on_ranks(command, config, work, flags, parsed.store, trains=False, kept=True)
 
 
 def _trains(path: str, read: Sequence[str]) -> bool:

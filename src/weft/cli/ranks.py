@@ -41,6 +41,7 @@ def on_ranks(
     trains: bool = True,
     during: Callable[[], AbstractContextManager[object]] = nullcontext,
     plan: Foretold | None = None,
+    kept: bool = False,
 ) -> int:
     """Run `work` on every rank; the exit status.
 
@@ -50,6 +51,8 @@ def on_ranks(
     runs `weft COMMAND run.toml FLAGS`. `trains`: whether the graph must have labels and a split.
     `during` is open in this thread while virtual ranks, which are other threads, work.
     `plan` is told what `--strategy auto` foretold; started ranks hear it as `--foretold`.
+    `kept`: the settings are those of a run that may have had other ranks; what a plan chose for those follows
+    from the ranks that are there now.
     """
     from ..comm import connect, in_job
     from ..comm.hosts import read_hosts
@@ -67,8 +70,12 @@ def on_ranks(
         _set_threads(config.train.threads)
         if store is not None:
             return work(comm, _open_shared(Path(store)))
+        if kept:
+            _loosen(config, comm.size)
         return _join(config, comm, work, trains, plan)
 
+    if kept:
+        _loosen(config, options.ranks)
     check_layout(config, options.ranks)
     processes = options.ranks > 1 and options.engine != "threads"
     with ExitStack() as stack:
@@ -106,9 +113,10 @@ def on_ranks(
 
 @dataclass
 class Foretold:
-    """What a plan said of an epoch; 0: nothing."""
+    """What a plan said of an epoch; 0: nothing. `asked`: whether somebody asked for it."""
 
     seconds: float = 0.0
+    asked: bool = True
 
 
 def _choose(
@@ -117,7 +125,7 @@ def _choose(
     """Settle `--strategy auto`, say what was chosen; the flags that started ranks need beside the config."""
     from ..planner.choose import choose
 
-    choice = choose(config, graph, ranks, hosts, trains)
+    choice = choose(config, graph, ranks, hosts, trains, asked=plan is None or plan.asked)
     for line in choice.lines:
         print(line, file=sys.stderr, flush=True)
     if plan is None:
@@ -162,11 +170,34 @@ def fit_to(config: RunConfig, ranks: int) -> RunConfig:
         options.ranks = ranks
         if options.partition.endswith(".npy"):  # it has a part for each of the ranks there were
             options.partition = "random"
-        try:
-            check_layout(out, ranks)
-        except UserError:
-            options.grid, options.replication, options.move_adjacency = "", 0, False
+        out.given = set()
+        _loosen(out, ranks)
     return out
+
+
+def _loosen(config: RunConfig, ranks: int) -> None:
+    """Forget sides of a grid that are of another number of ranks, and a strategy that has none for this.
+
+    >>> config = RunConfig()
+    >>> config.parallel.strategy, config.parallel.grid = "2d", "2x2"
+    >>> _loosen(config, 6)
+    >>> config.parallel.strategy, config.parallel.grid
+    ('2d', '')
+    """
+    options = config.parallel
+    asked = ("strategy", "grid", "replication", "exchange", "by_host", "move_adjacency")
+    if any(f"parallel.{name}" in config.given for name in asked):
+        return  # a mistake that is told
+    if options.by_host == "on":
+        options.by_host = "auto"  # where hosts still have ranks to share
+    try:
+        check_layout(config, ranks)
+    except UserError:
+        options.grid, options.replication, options.move_adjacency = "", 0, False
+    try:
+        check_layout(config, ranks)
+    except UserError:
+        options.strategy = "halo" if options.exchange == "sparse" else "1d"
 
 
 def ready_store(
@@ -289,7 +320,7 @@ def _shares(config: RunConfig) -> tuple[float | int, float | int]:
 def check_layout(config: RunConfig, ranks: int) -> Grid | None:
     """The grid, or the mistake in it, before anything is loaded; None where it is to be chosen."""
     from ..comm.launch import ENGINES
-    from ..parallel import STRATEGIES, check_slices, choose
+    from ..parallel import STRATEGIES, check_by_host, check_slices, choose
 
     options = config.parallel
     if options.engine not in (*ENGINES, "threads"):
@@ -298,6 +329,7 @@ def check_layout(config: RunConfig, ranks: int) -> Grid | None:
         raise UserError(f"hosts are reached by mpirun, not by {options.engine}. Use --engine mpi.")
     if options.stall_seconds <= 0:
         raise UserError(f"stall_seconds must be above 0, not {options.stall_seconds:g}.")
+    check_by_host(options.by_host)
     if options.strategy == "auto":
         from ..planner.choose import check_open
 
@@ -349,7 +381,7 @@ def _join(
                 if trains:
                     check_task(graph, config, comm.size, hosts)
                 if config.parallel.strategy == "auto":
-                    own = Foretold()
+                    own = Foretold(asked=plan is None or plan.asked)
                     _choose(config, graph, comm.size, hosts, trains, own)
                     told["chosen"], told["seconds"] = dataclasses.asdict(config.parallel), own.seconds
                 told["path"] = str(_stored(graph, config, folder))

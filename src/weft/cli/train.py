@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..signals import listening, told
-from ..train.config import RunConfig, load_toml
+from ..train.config import RunConfig, load_toml, read_toml
 from ..train.every import Every
 from ..train.run import finite, is_run, next_name, read_summary, standing, state_of
 from ..units import spell_bytes, spell_seconds
@@ -70,6 +70,9 @@ def run(arguments: Sequence[str]) -> int:
     if config.train.trace and os.path.lexists(config.train.trace):  # a foreign config may name any file
         raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
     check_logs(config)
+    unasked = parsed.store is None and not parsed.resume and is_open(config, parsed.graph or "")
+    if unasked:
+        config.parallel.strategy = "auto"
     if config.train.restarts:
         _prepare_restarts(config)
     state = standing(config)
@@ -77,9 +80,35 @@ def run(arguments: Sequence[str]) -> int:
         return _tell_ended(config, parsed.json)
     begin = number(parsed.begun, "--begun") or begun()
     flags = [*(["--json"] if parsed.json else []), "--begun", f"{begin:.3f}"]
-    plan = Foretold(number(parsed.foretold, "--foretold"))
+    plan = Foretold(number(parsed.foretold, "--foretold"), asked=not unasked)
     work = functools.partial(train, config=config, as_json=parsed.json, plan=plan, begin=begin)
-    return on_ranks(["train"], config, work, flags, parsed.store, during=listening, plan=plan)
+    return on_ranks(
+        ["train"], config, work, flags, parsed.store, during=listening, plan=plan,
+        kept=parsed.resume is not None,
+    )  # fmt: skip
+
+
+def is_open(config: RunConfig, graph: str = "") -> bool:
+    """Whether nobody said how the work is to lie, on the command line or in its TOML file: then the plan
+    does, for several ranks.
+
+    Not where features are to lie in files (a plan would refuse what then fits), nor for tasks of users' own,
+    which a plan does not know.
+
+    >>> config = RunConfig()
+    >>> is_open(config)
+    True
+    >>> config.given.add("parallel.grid")
+    >>> is_open(config)
+    False
+    """
+    given = config.given | (read_toml(Path(graph)).keys() if graph.endswith(".toml") else set())
+    layout = ("strategy", "grid", "replication", "exchange", "move_adjacency")
+    return (
+        not any(f"parallel.{name}" in given for name in layout)
+        and not config.batch.memory_budget
+        and config.train.task in ("node", "link")
+    )
 
 
 def _prepare_restarts(config: RunConfig) -> None:
@@ -310,9 +339,10 @@ def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
         f"{threads} thread{'s' if threads > 1 else ''}{' a rank' if trainer.comm.size > 1 else ''}, {kernels}"
     )
     if trainer.comm.size > 1:
+        exchange = trainer.shared.exchange + (" exchange, by host" if trainer.A.by_host else " exchange")
         yield (
             f"ranks     {trainer.comm.size} on {trainer.comm.engine}, {config.parallel.strategy} on grid "
-            f"{trainer.A.grid}, {trainer.shared.exchange} exchange, {config.parallel.partition} partition"
+            f"{trainer.A.grid}, {exchange}, {config.parallel.partition} partition"
         )
     yield from trainer.notes()
 

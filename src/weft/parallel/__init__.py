@@ -1,6 +1,7 @@
 """A graph on a grid of ranks: who owns what, what moves, and the product that results."""
 
 from .blocks import Blocks
+from .by_host import ByHost, check_by_host
 from .exchange import Exchange
 from .fetch import ByBlocks, Cyclic, Fetch, Owners, fetch
 from .grid import STRATEGIES, Grid, choose
@@ -24,6 +25,7 @@ __all__ = [
     "STRATEGIES",
     "Blocks",
     "ByBlocks",
+    "ByHost",
     "Columns",
     "Cyclic",
     "Exchange",
@@ -39,6 +41,7 @@ __all__ = [
     "Shared",
     "Stacked",
     "Volume",
+    "check_by_host",
     "check_slices",
     "choose",
     "collect_by_number",

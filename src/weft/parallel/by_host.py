@@ -29,6 +29,7 @@ from ..kernels import add_rows_, pack_rows
 from ..memory import empty
 from .exchange import Exchange, add_up
 
+BY_HOST = ("auto", "on", "off")
 PHASE = "host"
 """What ranks of one host pass on to each other."""
 
@@ -50,14 +51,14 @@ def groups_of(hosts: Sequence[int]) -> list[list[int]] | None:
     return groups if len(groups) > 1 and ranks > 1 and all(len(g) == ranks for g in groups) else None
 
 
-def check_by_host(asked: str, hosts: Sequence[int]) -> None:
-    """Refuse `--by-host` where it is no choice, or where there is nothing to share.
+def check_by_host(asked: str, hosts: Sequence[int] | None = None) -> None:
+    """Refuse `--by-host` where it is no choice, or where the hosts of these ranks share nothing.
 
     >>> check_by_host("auto", [0, 0])
     """
-    if asked not in ("auto", "on", "off"):
-        raise unknown("value of --by-host", asked, ["auto", "on", "off"])
-    if asked == "on" and groups_of(hosts) is None:
+    if asked not in BY_HOST:
+        raise unknown("value of --by-host", asked, BY_HOST)
+    if asked == "on" and hosts is not None and groups_of(hosts) is None:
         found = Counter(hosts).values()
         raise UserError(
             f"--by-host on needs two hosts or more with as many ranks each, at least two; these have "

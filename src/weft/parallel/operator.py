@@ -27,6 +27,7 @@ from ..kernels.fold import Fold
 from . import direct
 from .arcwise import Arcwise
 from .blocks import Blocks
+from .by_host import ByHost
 from .cutting import cut_into_plan, reads_of
 from .entries import Entries, extremum_of
 from .exchange import Exchange
@@ -391,6 +392,11 @@ class Operator(Arcwise):
     @property
     def grid(self) -> Grid:
         return self.layout.blocks.grid
+
+    @property
+    def by_host(self) -> bool:
+        """Whether rows cross between hosts once and are passed on there."""
+        return any(isinstance(line, ByHost) for line in (self.plan.row, self.plan.inner))
 
     @property
     def arcs(self) -> int:

@@ -21,11 +21,15 @@ from ..units import spell_bytes, spell_seconds
 from .cost import Machine
 from .cuts import Shape
 from .default import default_profile
-from .plan import Candidate, Plan, plan
+from .plan import Candidate, Plan, partitioners, plan
 from .profile import Profile, own_profile
 
 OFF = 1.25
 """From this factor on a forecast is said to have been off."""
+FEW_ARCS = 2_000_000
+"""Up to so many arcs a graph is counted for a choice that nobody asked for; above, degrees speak for it."""
+CHEAP = 0.1
+"""A partitioner is looked at unasked where it takes less than this share of the run."""
 SEEN = 6
 """Epochs that a forecast is compared with; the first, which warms up, is left out."""
 
@@ -60,9 +64,13 @@ def check_open(config: RunConfig) -> None:
 
 
 def choose(
-    config: RunConfig, source: Graph | Store, ranks: int, hosts: int = 1, trains: bool = True
-) -> Choice:
+    config: RunConfig, source: Graph | Store, ranks: int, hosts: int = 1, trains: bool = True,
+    asked: bool = True,
+) -> Choice:  # fmt: skip
     """Settle `--strategy auto` in the config; refuse what does not fit, and say what would.
+
+    Where nobody `asked` for it, the choice is to cost next to nothing: large graphs are not counted, METIS is
+    looked at where it is cheap, and a profile of no machine's own is passed over in silence.
 
     One rank has one way. Batches read rows by their feed, and inference passes once: both take the rows.
     """
@@ -71,7 +79,7 @@ def choose(
     kept = _kept(config, ranks)
     if kept is not None:
         kept.apply(config)
-        return Choice([f"strategy  {kept}, as the run began"], 0.0)
+        return Choice([f"strategy  {kept}, as the run began"] if asked else [], 0.0)
     if ranks == 1 or config.batch.batch_size or not trains:
         options.strategy = "1d" if options.exchange != "sparse" else "halo"
         why = "batches read rows by their feed" if config.batch.batch_size else "one pass over the graph"
@@ -80,11 +88,29 @@ def choose(
         return Choice([] if ranks == 1 else [f"strategy  {options.strategy}: {why}"], 0.0)
     profile, doubts = this_profile()
     machine = machine_of(profile, config, ranks, hosts, machine_bytes())
-    found = plan(Shape.of(source), config, machine, partitions_of(config), lambda c: _asked(config, c))
+    shape = Shape.of(source) if asked else Shape.of(source, FEW_ARCS)
+
+    def look(partitions: list[str]) -> Plan:
+        return plan(shape, config, machine, partitions, lambda c: _asked(config, c))
+
+    found = look(partitions_of(config))
+    if not asked and _cuts_cheaply(config, found, shape):
+        found = look([config.parallel.partition, "metis"])
     check_memory(found)
     found.best.candidate.apply(config)
     lines = [f"strategy  {found.why()}"]
-    return Choice(lines if not doubts else [*lines, f"profile   {doubts}"], found.best.seconds)
+    if asked:
+        return Choice(lines if not doubts else [*lines, f"profile   {doubts}"], found.best.seconds)
+    # A profile of another machine tells strategies apart; its seconds are not held against this one.
+    return Choice(lines, 0.0 if doubts else found.best.seconds)
+
+
+def _cuts_cheaply(config: RunConfig, found: Plan, shape: Shape) -> bool:
+    """Whether METIS, which nobody asked for, is here and takes little of the run that was foretold."""
+    rate = found.machine.profile.partition.get("metis")
+    if "parallel.partition" in config.given or rate is None or shape.arcs > FEW_ARCS:
+        return False
+    return "metis" in partitioners(shape) and rate * shape.arcs < CHEAP * found.best.total(found.epochs)
 
 
 def _kept(config: RunConfig, ranks: int) -> Candidate | None:

@@ -152,19 +152,23 @@ class Shape:
     source: Graph | Store | None = None
     """None: by numbers alone."""
     name: str = ""
+    counted_arcs: int | None = None
+    """Up to so many arcs the graph is cut and counted; None: `COUNTED_ARCS`."""
 
     @classmethod
-    def of(cls, source: Graph | Store) -> Shape:
+    def of(cls, source: Graph | Store, counted_arcs: int | None = None) -> Shape:
         return cls(
-            source.num_nodes, source.num_arcs, source.num_features, source.num_classes, source, source.name
-        )
+            source.num_nodes, source.num_arcs, source.num_features, source.num_classes, source, source.name,
+            counted_arcs,
+        )  # fmt: skip
 
     @cached_property
     def graph(self) -> Graph | None:
         """The arcs, where they are few enough to be counted."""
         from ..parallel.assign import bare
 
-        if self.source is None or self.arcs > COUNTED_ARCS:
+        limit = COUNTED_ARCS if self.counted_arcs is None else self.counted_arcs
+        if self.source is None or self.arcs > limit:
             return None
         return bare(self.source)
 

@@ -150,7 +150,8 @@ class ParallelConfig(Section):
     hosts: str = ""
     """File with a host a line (node1 slots=4) to start ranks on, by mpirun; by default this machine."""
     strategy: str = "1d"
-    """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature, grid, or auto (the plan's best)."""
+    """How the work lies: 1d, halo, 1.5d, a-stationary, 2d, 3d, feature, grid, or auto (the plan's best);
+    weft train on several ranks takes auto unless told, everything else 1d."""
     grid: str = ""
     """Its grid: row x feature (2d), row x inner (1.5d, a-stationary), row x inner x feature (3d, grid)."""
     replication: int = 0
