@@ -13,7 +13,7 @@ from torch import Tensor
 
 from weft.errors import UserError
 from weft.kernels import CSR, Reduction, Semiring, segments, use
-from weft.kernels.semiring import check_reduction, check_semiring
+from weft.kernels.semiring import ProductGradient, check_reduction, check_semiring
 from weft.parallel import Operator
 
 from .matrices import matrices, widths
@@ -132,6 +132,10 @@ def test_of_equal_ones_the_smallest_vertex_takes_the_gradient():
         assert torch.autograd.grad(y.sum(), x)[0].ravel().tolist()[2] == 0.0
 
 
+def by_hand(gradient: ProductGradient) -> Semiring:
+    return Semiring(torch.maximum, torch.mul, -torch.inf, multiply_gradient=gradient)
+
+
 @pytest.mark.parametrize(
     ("semiring", "message"),
     [
@@ -143,9 +147,17 @@ def test_of_equal_ones_the_smallest_vertex_takes_the_gradient():
         (Semiring(torch.maximum, lambda a, h: torch.cat([a, h], 1), 0.0), r"multiply returned \(64, 4\) for"),
         (Semiring(torch.maximum, lambda a, h: 1.0, 0.0), r"multiply returned float for"),
         (Semiring(torch.add, torch.mul, 0.0, lambda m, y, dy: dy.sum()), r"add_gradient returned \(\) for"),
+        (Semiring(lambda a, b: a + b.abs(), torch.mul, 0.0), "not commutative: -1.9 ⊕ -0.7 = -1.2"),
+        (Semiring(lambda a, b: a + b.relu(), torch.mul, 0.0), "not commutative: -1.9 ⊕ -0.7 = -1.9, -0.7"),
+        (Semiring(torch.maximum, lambda a, h: a > h, 0.0), "multiply returned bool for float32. Return"),
+        (Semiring(torch.maximum, lambda a, h: (a * h).double(), 0.0), "multiply returned float64 for"),
+        (Semiring(lambda a, b: (a + b).double(), torch.mul, 0.0), "add returned float64 for float32"),
+        (by_hand(lambda a, h, dm: h * dm), r"multiply_gradient returned Tensor. Return \(da, dh\)."),
+        (by_hand(lambda a, h, dm: (h * dm, dm.sum())), r"multiply_gradient's dh returned \(\) for \(64, 3\)"),
+        (by_hand(lambda a, h, dm: (dm[0], a * dm)), r"multiply_gradient's da returned \(3,\) for \(64, 3\)"),
     ],
 )  # fmt: skip
-def test_what_depends_on_the_order_or_has_another_shape_is_refused_in_one_line(semiring, message):
+def test_what_depends_on_the_order_or_has_another_shape_or_type_is_refused_in_one_line(semiring, message):
     A = Operator.local(CSR(torch.tensor([0, 1]), torch.tensor([0]), None, (1, 1)))
     with pytest.raises(UserError, match=message) as error:
         A.aggregate(torch.ones(1, 2), semiring)
@@ -157,6 +169,33 @@ def test_a_shape_that_only_some_widths_have_is_refused_where_it_occurs():
     check_semiring(odd)
     with pytest.raises(UserError, match=r"multiply returned \(2, 1\) for \(2, 4\)"):
         Operator.local(long_two()).aggregate(torch.ones(2, 4), odd)
+
+
+def test_a_type_that_only_some_widths_have_is_refused_where_it_occurs():
+    odd = Semiring(torch.fmax, lambda a, h: a * h if h.shape[1] == 3 else (a * h).double(), -torch.inf)
+    with pytest.raises(UserError, match=r"multiply returned float64 for float32"):
+        Operator.local(long_two()).aggregate(torch.ones(2, 4), odd)
+
+
+def test_what_is_undefined_below_zero_has_no_order_there():
+    check_semiring(Semiring(lambda a, b: (a**3 + b**3).pow(1 / 3), torch.mul, 0.0))
+    check_semiring(Semiring(lambda a, b: (a.sqrt() + b.sqrt()) ** 2, torch.mul, 0.0))
+
+
+@pytest.mark.parametrize("semiring", [*KNOWN.values(), *OWN.values()])
+def test_whole_numbers_are_refused_as_rows(semiring):
+    with pytest.raises(UserError, match=r"rows are int64. Use floating point numbers: h.float"):
+        Operator.local(long_two()).aggregate(torch.ones(2, 4, dtype=torch.int64), semiring)
+
+
+def test_a_semirings_functions_may_hold_numbers_of_their_rows_type():
+    """They are tried in that type, so what would become another in float32 is not refused in float64."""
+    scale = torch.tensor([2.0], dtype=torch.float64)
+    twice = Semiring(torch.fmax, lambda a, h: a * h * scale, -torch.inf)
+    y = Operator.local(long_two()).aggregate(torch.ones(2, 4, dtype=torch.float64), twice)
+    assert y[0].tolist() == [2.0] * 4
+    with pytest.raises(UserError, match="multiply returned float64 for float32"):
+        Operator.local(long_two()).aggregate(torch.ones(2, 4), twice)
 
 
 def long_two() -> CSR:

@@ -28,7 +28,7 @@ from . import dry, native
 from .csr import CSR
 from .rows import pack_rows, scatter_rows_
 from .segments import Chunk, Group, Segments
-from .semiring import Binary, ProductGradient, Semiring, SumGradient
+from .semiring import Binary, ProductGradient, Semiring, SumGradient, check_made
 
 Message = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """(source [k, w], arc [k, ·], target [k, w]) → [k, w]."""
@@ -177,12 +177,7 @@ def _make(
     given = arc if arc is None or ops.heads is None else arc[:, ops.heads]
     ends = None if target is None else target.expand(size, k, -1).reshape(size * k, -1)
     m = fold.message(source, given, ends)
-    if not isinstance(m, Tensor) or m.shape != source.shape:
-        shape = tuple(m.shape) if isinstance(m, Tensor) else type(m).__name__
-        raise UserError(
-            f"{fold.what} returned {shape} for {tuple(source.shape)}. Return one number for each: "
-            "work entry by entry."
-        )
+    check_made(fold.what, m, source)
     return Made(source, arc, target, m)
 
 

@@ -122,19 +122,26 @@ class Semiring:
         return (self.sum, self.product) in _NATIVE
 
 
-def _some() -> tuple[Tensor, ...]:
-    few = torch.tensor([0.3, 0.7, 1.1, 1.9], dtype=torch.float64, device="cpu")
+_POSITIVE = (0.3, 0.7, 1.1, 1.9)
+_SIGNED = (-1.9, -0.7, 0.3, 1.1)
+"""Numbers of the test products: many an ⊕ has an order below zero alone."""
+
+
+def _some(numbers: tuple[float, ...] = _POSITIVE, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    few = torch.tensor(numbers, dtype=dtype, device="cpu")
     return tuple(t.reshape(-1, 1) for t in torch.meshgrid(few, few, few, indexing="ij"))
 
 
 @functools.lru_cache(maxsize=256)
-def check_reduction(by: Reduction) -> None:
-    """Refuse, by a test product, a ⊕ that depends on the order of arcs or ranks, or has another shape."""
-    a, b, c = _some()
-    ab = _shaped("add", by.add(a, b), a)
-    _same(a, b, ab, by.add(b, a), "add is not commutative: {a:g} ⊕ {b:g} = {x:g}, {b:g} ⊕ {a:g} = {y:g}")
-    _same(a, b, by.add(ab, c), by.add(a, by.add(b, c)), "add is not associative: "
-          "({a:g} ⊕ {b:g}) ⊕ {c:g} = {x:g}, {a:g} ⊕ ({b:g} ⊕ {c:g}) = {y:g}", c)  # fmt: skip
+def check_reduction(by: Reduction, dtype: torch.dtype = torch.float64) -> None:
+    """Refuse, by test products, a ⊕ that depends on the order of arcs or ranks, or changes shape or type.
+
+    The order is tried in float64, with numbers above zero and of both signs. Where ⊕ gives NaN it has none.
+    """
+    a, b, _ = _some(dtype=dtype)
+    ab = check_made("add", by.add(a, b), a)
+    for numbers in (_POSITIVE, _SIGNED):
+        _check_order(by.add, *_some(numbers))
     zero = torch.full_like(a, by.zero)
     twice = by.add(zero, zero)
     if not torch.equal(twice, zero):
@@ -142,30 +149,55 @@ def check_reduction(by: Reduction) -> None:
             f"zero {by.zero:g} ⊕ zero is {float(twice[0]):g}, not zero. Give add's neutral element."
         )
     if by.gradient is not None:
-        _shaped("add_gradient", by.gradient(a, ab, b), a)
+        check_made("add_gradient", by.gradient(a, ab, b), a)
 
 
 @functools.lru_cache(maxsize=256)
-def check_semiring(semiring: Semiring) -> None:
-    """The same of a semiring, and its ⊗ by a test product."""
-    check_reduction(semiring.reduction)
-    a, b, c = _some()
+def check_semiring(semiring: Semiring, dtype: torch.dtype = torch.float64) -> None:
+    """The same of a semiring; its ⊗, and the gradient of it, by a test product in the type of the rows."""
+    if not dtype.is_floating_point:
+        kind = str(dtype).removeprefix("torch.")
+        raise UserError(f"a semiring's rows are {kind}. Use floating point numbers: h.float().")
+    check_reduction(semiring.reduction, dtype)
+    a, b, c = _some(dtype=dtype)
     wide = torch.cat([a, b, c], 1)
-    _shaped("multiply", semiring.multiply(a, wide), wide)
+    check_made("multiply", semiring.multiply(a, wide), wide)
+    if semiring.multiply_gradient is not None:
+        _check_product_gradient(semiring.multiply_gradient(a, wide, wide), a, wide)
 
 
-def _shaped(what: str, found: object, like: Tensor) -> Tensor:
+def check_made(what: str, found: object, like: Tensor) -> Tensor:
+    """What a user's function returned, if it has the shape and the type of `like`; else `UserError`."""
     if not isinstance(found, Tensor) or found.shape != like.shape:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise UserError(
             f"{what} returned {shape} for {tuple(like.shape)}. Return one number for each: "
             "work entry by entry."
         )
+    if found.dtype != like.dtype:
+        theirs, ours = (str(t.dtype).removeprefix("torch.") for t in (found, like))
+        raise UserError(f"{what} returned {theirs} for {ours}. Return numbers of the type that it was given.")
     return found
 
 
+def _check_product_gradient(found: object, a: Tensor, h: Tensor) -> None:
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise UserError(f"multiply_gradient returned {type(found).__name__}. Return (da, dh).")
+    da, dh = found
+    check_made("multiply_gradient's dh", dh, h)
+    one = isinstance(da, Tensor) and da.shape == a.shape  # summed over the columns already
+    check_made("multiply_gradient's da", da, a if one else h)
+
+
+def _check_order(add: Binary, a: Tensor, b: Tensor, c: Tensor) -> None:
+    ab = add(a, b)
+    _same(a, b, ab, add(b, a), "add is not commutative: {a:g} ⊕ {b:g} = {x:g}, {b:g} ⊕ {a:g} = {y:g}")
+    _same(a, b, add(ab, c), add(a, add(b, c)), "add is not associative: "
+          "({a:g} ⊕ {b:g}) ⊕ {c:g} = {x:g}, {a:g} ⊕ ({b:g} ⊕ {c:g}) = {y:g}", c)  # fmt: skip
+
+
 def _same(a: Tensor, b: Tensor, x: Tensor, y: Tensor, text: str, c: Tensor | None = None) -> None:
-    differ = ~torch.isclose(x, y, rtol=1e-9, atol=1e-12, equal_nan=True).ravel()
+    differ = ~(torch.isclose(x, y, rtol=1e-9, atol=1e-12) | x.isnan() | y.isnan()).ravel()
     if bool(differ.any()):
         at = int(differ.nonzero()[0])
         named = {"a": a[at].item(), "b": b[at].item(), "x": x[at].item(), "y": y[at].item()}

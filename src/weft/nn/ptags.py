@@ -70,7 +70,7 @@ class Messages:
 
     def reduce(self, by: Reduction) -> Tensor:
         """By a function of one's own, commutative and associative."""
-        check_reduction(by)
+        check_reduction(by, self.h.dtype)
         return self._fold(by.name, by.add, by.zero, by)
 
     def _fold(

@@ -329,10 +329,10 @@ class WeighExtremum(Function):
         return found, dx, None, None
 
 
-def extremum_of(reduce: str | Semiring) -> Extremum | None:
-    """The maximum or minimum that a reduction or semiring is, where C++ knows it; else None."""
+def extremum_of(reduce: str | Semiring, dtype: torch.dtype) -> Extremum | None:
+    """The maximum or minimum that a reduction or semiring is, where C++ knows it. dtype: of the rows."""
     if isinstance(reduce, Semiring):
-        check_semiring(reduce)
+        check_semiring(reduce, dtype)
         if not reduce.native or reduce.sum not in ("max", "min"):
             return None
         return Extremum(reduce.sum == "max", reduce.product == "plus", reduce.zero)
@@ -466,7 +466,7 @@ class Entries:
         if x.shape[1] % e.shape[1]:
             raise ValueError(f"S has {e.shape[1]} heads, which do not divide the {x.shape[1]} columns of X")
         e = e.to(x.dtype)
-        how = extremum_of(reduce)
+        how = extremum_of(reduce, x.dtype)
         if how is not None:
             return self._each_head(e, x, lambda s, part: WeighExtremum.apply(s, part, self.plan, how))
         if isinstance(reduce, Semiring) and not (reduce.native and reduce.sum == "sum"):

@@ -224,7 +224,7 @@ class Operator(Arcwise):
 
     def _aggregate(self, h: Tensor, reduce: str | Semiring) -> Tensor:
         self.check({}, {"h": h})
-        how = extremum_of(reduce)
+        how = extremum_of(reduce, h.dtype)
         own_values = how is not None or isinstance(reduce, Semiring)
         if (
             own_values and self.plan.mean
