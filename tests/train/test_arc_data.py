@@ -16,6 +16,7 @@ from weft.kernels import linear
 from weft.nn import MODELS, Layer, register
 from weft.train import Trainer
 from weft.train.config import BatchConfig, RunConfig
+from weft.train.facts import take_facts
 
 from .graphs import small
 from .sampled_ranks import WAYS, compare, observe, settings
@@ -148,6 +149,8 @@ def test_a_model_that_reads_what_the_graph_lacks_is_refused_by_name():
         ("gine", {}, {"arc_features": 2}, "gine reads 2 features an arc, the graph has 0."),
         ("pna", {"features": torch.ones(9)}, {"arc_features": 2}, "2 features an arc, the graph has 1."),
         ("rgcn", {"type": torch.arange(9) % 3}, {"relations": 2}, "2 relations are too few: "),
+        ("rgcn", {"type": torch.arange(9) * 2**40}, {}, "hold a kind 8796093022208, the graph has 9 arcs"),
+        ("rgcn", {"type": (torch.arange(9) == 4) * 9}, {}, "hold a kind 9, the graph has 9 arcs. Number the"),
         ("rgcn", {"type": torch.ones(9)}, {}, "are float32, 1-dimensional. Kinds"),
         ("rgcn", {}, {}, "rgcn reads kinds of arcs, the graph has none."),
     ],
@@ -165,6 +168,19 @@ def test_what_arcs_carry_must_be_what_the_model_reads(model, data, options, mess
         Trainer(graph, config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("ranks", "relations"), [(1, 9), (3, 9), (2, 12)])
+def test_as_many_kinds_as_arcs_are_read_and_more_where_they_are_named(ranks, relations):
+    largest = 8 if relations == 9 else 11
+    some = torch.arange(9)
+    few = Graph.from_arcs(some, (some + 1) % 9, 9, arc_data={"type": some.where(some != 4, largest)})
+    config = RunConfig()
+    config.model.name = "rgcn"
+    if relations != 9:
+        config.model.relations = relations
+    run_ranks(lambda comm: take_facts(config.model, few, comm), ranks, "threads")
+    assert config.model.relations == relations
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.int64])

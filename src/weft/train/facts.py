@@ -34,7 +34,8 @@ def _arc_features(source: Source, comm: Communicator) -> int:
     return 0 if shape is None else math.prod(shape[1:])  # a list: one feature an arc
 
 
-def _relations(source: Source, comm: Communicator) -> int:
+def _kinds(source: Source, comm: Communicator) -> int:
+    """1 + the largest kind."""
     if _shape(source, KIND) is None:
         raise UserError(f"rgcn reads kinds of arcs, the graph has none. Give it arc data named {KIND}.")
     first, last = _slab(source, comm)
@@ -45,8 +46,20 @@ def _relations(source: Source, comm: Communicator) -> int:
     if kinds.is_floating_point() or kinds.dim() != 1:
         what = f"{str(kinds.dtype).removeprefix('torch.')}, {kinds.dim()}-dimensional"
         raise UserError(f"arc data '{KIND}' are {what}. Kinds of arcs are whole numbers, one an arc.")
-    own = torch.tensor([float(kinds.max()) if kinds.numel() else -1.0], dtype=torch.float64, device="cpu")
+    most = int(kinds.max()) if kinds.numel() else -1
+    own = torch.tensor([most], device="cpu")
     return int(comm.all_gather(own, [1] * comm.size, phase="plan").max()) + 1
+
+
+def _relations(source: Source, comm: Communicator) -> int:
+    """How many kinds there are. Each has weights and a share of a walk, so more than arcs are a mistake."""
+    kinds, arcs = _kinds(source, comm), source.num_arcs
+    if kinds > max(arcs, 1):
+        raise UserError(
+            f"arc data '{KIND}' hold a kind {kinds - 1}, the graph has {arcs:,} arcs. "
+            "Number the kinds 0, 1, 2, …, or say --relations N."
+        )
+    return kinds
 
 
 def _log_degree(source: Source, comm: Communicator) -> float:
@@ -92,7 +105,7 @@ def take_facts(config: ModelConfig, source: Source, comm: Communicator) -> None:
                 "Use --arc-features -1 for the graph's, 0 for none."
             )
     if "relations" in given:
-        found = _relations(source, comm)
+        found = _kinds(source, comm)
         if config.relations < found:
             raise UserError(
                 f"{config.relations} relations are too few: the graph's arcs are of kinds up to {found - 1}. "
