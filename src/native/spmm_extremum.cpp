@@ -3,6 +3,8 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "operators.h"
@@ -49,9 +51,17 @@ inline Vec<V> better_of(Vec<V> a, Vec<V> b) {
 template <bool Max_, bool Plus_, bool Winners_, bool Plain_, bool Weighted_>
 struct Kind {
   static constexpr bool Max = Max_, Plus = Plus_, Winners = Winners_, Plain = Plain_, Weighted = Weighted_;
-  // Vectors of columns in registers at a time: with who won there are two of each.
+  // Vectors of columns in registers at a time: with who won there are two of each, and AVX-512 has 32 registers.
+#if defined(__AVX512F__)
+  static constexpr int kWidest = 8;
+#else
   static constexpr int kWidest = Winners_ ? 4 : 8;
+#endif
 };
+
+// Whether the winner is kept by its column's name, as `arg` has it, else by its arc's number in the row.
+template <class V, class I>
+constexpr bool kNamed = sizeof(I) == sizeof(MaskLane<V>);
 
 // Where rows take several tiles, they are walked some arcs at a time: a second tile finds in the cache what the first has
 // fetched. 32 rows of 128 float32 are half of it.
@@ -64,8 +74,8 @@ inline Vec<V> message(V a, Vec<V> in) {
   else return in;
 }
 
-// N vectors of columns in registers, over the arcs begin … end - 1 of a row: the best so far and whose it is, both renewed
-// without a branch. What earlier arcs gave stands in y and who. Lines: of every row to come, fetched; -1: `lines`.
+// N vectors of columns in registers, over the arcs begin … end - 1 of a row: the best so far and whose it is (`kNamed`), both
+// renewed without a branch. What earlier arcs gave stands in y and who. Lines: of every row to come, fetched; -1: `lines`.
 template <class K, class V, class I, int N, int Lines>
 inline void tile(const Row<V, I>& row, int64_t begin, int64_t end, const V* x, int64_t stride, int64_t lines, V* y,
                  MaskLane<V>* who) {
@@ -77,7 +87,8 @@ inline void tile(const Row<V, I>& row, int64_t begin, int64_t end, const V* x, i
   const auto take = [&](int64_t e) {
     const V a = value(e);
     const V* in = x + int64_t(row.columns[e]) * stride;
-    if constexpr (K::Winners) now += 1;
+    if constexpr (K::Winners && kNamed<V, I>) now = Mask<V>{} + MaskLane<V>(row.columns[e]);
+    else if constexpr (K::Winners) now += 1;
     for (int k = 0; k < N; ++k) {
       const Vec<V> m = message<K>(a, load<Vec<V>>(in + k * L));
       if constexpr (K::Plain && !K::Winners) {
@@ -99,7 +110,7 @@ inline void tile(const Row<V, I>& row, int64_t begin, int64_t end, const V* x, i
       if constexpr (K::Winners) winner[k] = load<Mask<V>>(who + k * L);
     } else {
       best[k] = message<K>(value(0), load<Vec<V>>(x + int64_t(row.columns[0]) * stride + k * L));
-      winner[k] = Mask<V>{};
+      winner[k] = Mask<V>{} + MaskLane<V>(kNamed<V, I> ? row.columns[0] : I(0));
     }
   }
   if (!begin) ++e;
@@ -118,7 +129,7 @@ inline void tile(const Row<V, I>& row, int64_t begin, int64_t end, const V* x, i
   }
 }
 
-// The columns of a row that fill vectors; whose they are stands in who, as numbers of arcs. Alone: N vectors are all.
+// The columns of a row that fill vectors; whose they are stands in who. Alone: N vectors are all.
 template <class K, class V, class I, int Alone>
 inline void best_of_vectors(const Row<V, I>& row, const V* x, int64_t width, V* y, MaskLane<V>* who) {
   constexpr int L = kLanes<V>, W = K::kWidest;
@@ -152,8 +163,9 @@ inline void best_of_row(const Row<V, I>& row, const V* x, int64_t width, V* y, I
     return;
   }
   const int64_t filled = Alone ? Alone * L : width / L * L;
+  if constexpr (K::Winners && kNamed<V, I>) who = reinterpret_cast<MaskLane<V>*>(arg);
   if (filled) best_of_vectors<K, V, I, Alone>(row, x, width, y, who);
-  if constexpr (K::Winners)
+  if constexpr (K::Winners && !kNamed<V, I>)
     for (int64_t c = 0; c < filled; ++c) arg[c] = row.columns[who[c]];
   for (int64_t c = filled; c < width; ++c) {
     const auto at = [&](int64_t e) {
@@ -175,7 +187,7 @@ template <class K, class V, class I, int Alone>
 void best_of_rows(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads) {
   const int64_t arcs = a.rows ? a.indptr[a.rows] : 0;
   for_chunks(a.indptr, a.rows, width, threads, [&](int64_t first, int64_t last) {
-    std::vector<MaskLane<V>> who(K::Winners ? size_t(width) : 0);
+    std::vector<MaskLane<V>> who(K::Winners && !kNamed<V, I> ? size_t(width) : 0);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = a.indptr[i], count = a.indptr[i + 1] - begin;
       const Row<V, I> row{a.indices + begin, a.values ? a.values + begin : nullptr, count, arcs - begin};
@@ -191,7 +203,7 @@ void by_width(Csr<V, I> a, const V* x, int64_t width, V* y, I* arg, int threads)
   if constexpr (K::Plain && kOften<V, I>) {
     constexpr int L = kLanes<V>, F = L > 8 ? 1 : 2;
     if (width == F * L) return best_of_rows<K, V, I, F>(a, x, width, y, arg, threads);
-    if constexpr (!K::Winners) {
+    if constexpr (8 * F <= K::kWidest || !K::Winners) {
       if (width == 4 * F * L) return best_of_rows<K, V, I, 4 * F>(a, x, width, y, arg, threads);
       if (width == 8 * F * L) return best_of_rows<K, V, I, 8 * F>(a, x, width, y, arg, threads);
     }
@@ -248,26 +260,43 @@ void spmm_extremum_backward(Csr<V, I> t, const I* labels, const V* dy, const I* 
   });
 }
 
+// out[j,c] = the sum of what the winners j of some columns of dy get, in the order of rows. Some: how many columns, else 0:
+// `columns` says it; out [columns of A, so many].
+template <int64_t Some, class V, class I>
+void add_columns(const I* arg, const V* dy, int64_t rows, int64_t width, int64_t columns, V* out, int64_t winners) {
+  constexpr int64_t kAhead = 4, kFar = 32;  // to whom; and what stands far apart in memory
+  const int64_t some = Some ? Some : columns;
+  for (int64_t at = 0; at < winners * some; ++at) out[at] = V(0);
+  for (int64_t i = 0; i < rows; ++i, arg += width, dy += width) {
+    if (i + kFar < rows) __builtin_prefetch(arg + kFar * width), __builtin_prefetch(dy + kFar * width);
+    if (i + kAhead < rows)
+      for (int64_t c = 0; c < some; ++c) {
+        const int64_t j = arg[kAhead * width + c];
+        __builtin_prefetch(out + (j < 0 ? 0 : j) * some + c, 1);
+      }
+    for (int64_t c = 0; c < some; ++c) {
+      const int64_t j = arg[c];
+      if (j >= 0) out[j * some + c] += dy[c];
+    }
+  }
+}
+
 // The same where every winner passes on what it gets as it is: a row's numbers go straight to whom they are for.
-// A thread has some columns of all rows, so that no two write one number and each is summed in the order of rows.
+// A thread has some columns of all rows, so that no two write one number. It adds them up where they lie side by side: in
+// dx they are a row apart, and such lines fall into few sets of the cache.
 template <class V, class I>
 void add_to_winners(const I* arg, int64_t rows, int64_t width, const V* dy, int64_t columns, V* dx, int threads) {
-  constexpr int64_t kSome = 64 / int64_t(sizeof(V)), kAhead = 4;
-  const int64_t slices = (width + kSome - 1) / kSome;
-  parallel_for(slices, threads, [&](int64_t slice) {
-    const int64_t begin = slice * kSome, end = begin + kSome < width ? begin + kSome : width;
-    for (int64_t j = 0; j < columns; ++j)
-      for (int64_t c = begin; c < end; ++c) dx[j * width + c] = V(0);
-    for (int64_t i = 0; i < rows; ++i) {
-      if (i + kAhead < rows)
-        for (int64_t c = begin; c < end; ++c) {
-          const int64_t j = arg[(i + kAhead) * width + c];
-          __builtin_prefetch(dx + (j < 0 ? 0 : j) * width + c, 1);
-        }
-      for (int64_t c = begin; c < end; ++c) {
-        const int64_t j = arg[i * width + c];
-        if (j >= 0) dx[j * width + c] += dy[i * width + c];
-      }
+  constexpr int64_t kSome = 64 / int64_t(sizeof(V));
+  const int64_t slices = (width + kSome - 1) / kSome, workers = slices < threads ? slices : threads;
+  parallel_for(workers, threads, [&](int64_t worker) {
+    const std::unique_ptr<V[]> apart(slices > 1 ? new V[size_t(columns * kSome)] : nullptr);
+    V* const out = slices > 1 ? apart.get() : dx;
+    for (int64_t slice = worker; slice < slices; slice += workers) {
+      const int64_t c = slice * kSome, some = c + kSome < width ? kSome : width - c;
+      if (some == kSome) add_columns<kSome>(arg + c, dy + c, rows, width, some, out, columns);
+      else add_columns<0>(arg + c, dy + c, rows, width, some, out, columns);
+      if (slices > 1)
+        for (int64_t j = 0; j < columns; ++j) std::copy_n(out + j * some, some, dx + j * width + c);
     }
   });
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from weft.errors import UserError
 from weft.kernels import CSR, native, spmm, use
-from weft.kernels.spmm import REDUCTIONS, multiply
+from weft.kernels.spmm import REDUCTIONS, extremum, extremum_backward, multiply
 
 from .matrices import matrices, random_csr, widths
 
@@ -90,6 +90,45 @@ def test_any_number_of_threads_gives_the_same_bits(reduce):
         results.append(spmm(a, x, reduce=reduce))
     torch.set_num_threads(before)
     assert all(torch.equal(r, results[0]) for r in results)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_who_won_is_the_first_of_equals_at_every_width_and_gets_the_gradient(index, dtype, weighted):
+    """Whole numbers: many are equal, sums are exact. Rows of more arcs than are walked at a time."""
+    a = random_csr(61, 83, 0.6, seed=4, dtype=dtype if weighted else None, index=index)
+    assert int(a.counts.max()) > 40
+    a = CSR(a.indptr, a.indices, None if a.values is None else a.values.round(), a.shape)
+    g = torch.Generator().manual_seed(1)
+    for width in (1, 7, 15, 16, 17, 31, 32, 40, 64, 100, 128, 131, 256):
+        x = torch.randint(-2, 3, (83, width), generator=g).to(dtype)
+        dy = torch.randint(-9, 9, (61, width), generator=g).to(dtype)
+        for largest, plus in ((True, True), (False, True), (True, False), (False, False)):
+            found = []
+            for backend in BACKENDS:
+                with use(backend):
+                    y, arg = extremum(a, x, a.values, largest, plus)
+                    found.append((y, arg, extremum_backward(a.T, dy, arg, None)))
+            for ours, theirs in zip(*found, strict=True):
+                assert torch.equal(ours, theirs), (width, largest, plus)
+
+
+def test_winners_get_the_same_bits_on_any_number_of_threads_whatever_lies_beside_them():
+    """A slice of columns alone gets what it gets among others."""
+    a = random_csr(3000, 200, 0.1, seed=5, dtype=None)
+    x, dy = torch.randn(200, 75), torch.randn(3000, 75)
+    arg = extremum(a, x, None, True)[1]
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3, 7):
+        torch.set_num_threads(threads)
+        found.append(extremum_backward(a.T, dy, arg, None))
+    torch.set_num_threads(before)
+    assert all(torch.equal(dx, found[0]) for dx in found)
+    alone = [
+        extremum_backward(a.T, dy[:, c], arg[:, c].contiguous(), None) for c in torch.arange(75)[:, None]
+    ]
+    assert torch.equal(torch.cat(alone, 1), found[0])
 
 
 def test_accumulate_adds_to_what_is_there():
