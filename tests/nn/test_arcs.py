@@ -165,7 +165,8 @@ def test_messages_over_arcs_are_pygs(backend: str) -> None:
         conv.lin = nn.Linear(T, IN)
         compare(GINELayer(IN, OUT, arcs=T), conv, gine, A, (index, features))
         compare_gated(A, index, features)
-        compare_pna(A, index, features)
+        for names in ("mean,min,max,std", "mean,min,max,std,sum", "sum"):
+            compare_pna(names, index, features)
         for bases in (0, 3):
             compare_rgcn(A, index, kinds, bases)
 
@@ -192,12 +193,12 @@ def compare_gated(A: Operator, index: Tensor, features: Tensor) -> None:
     compare(GatedLayer(IN, OUT, arcs=T), conv, pairs, A, (index, features))
 
 
-def compare_pna(A: Operator, index: Tensor, features: Tensor) -> None:
+def compare_pna(names: str, index: Tensor, features: Tensor) -> None:
     from torch_geometric.utils import degree
 
     def pairs(layer: PNALayer, conv: Any) -> Pairs:
         pre, post = conv.pre_nns[0][0], conv.post_nns[0][0]
-        near = post.weight.T[IN:].view(3, 4 * IN, OUT).transpose(0, 1).reshape(4 * IN, 3 * OUT)
+        near = post.weight.T[IN:].view(3, parts * IN, OUT).transpose(0, 1).reshape(parts * IN, 3 * OUT)
         assert layer.weight_edge is not None
         assert layer.bias_message is not None
         assert layer.bias is not None
@@ -208,15 +209,16 @@ def compare_pna(A: Operator, index: Tensor, features: Tensor) -> None:
             *linear(layer.weight_out, layer.bias, conv.lin),
         ]  # type: ignore[list-item]  # fmt: skip
 
+    parts = len(names.split(","))
     degrees = degree(index[1], N, dtype=torch.long)
     conv = pyg.PNAConv(
-        IN, OUT, ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"],
+        IN, OUT, names.split(","), ["identity", "amplification", "attenuation"],
         torch.bincount(degrees), edge_dim=IN,
     )  # fmt: skip
     conv.edge_encoder = nn.Identity()  # ours is the product of the encoder and its part of the message
     wide = torch.nn.functional.pad(features, (0, IN - T))
     A = operator(index, wide, torch.zeros(index.shape[1], dtype=torch.int64))
-    layer = PNALayer(IN, OUT, arcs=IN, log_degree=float((degrees + 1.0).log().mean()))
+    layer = PNALayer(IN, OUT, arcs=IN, log_degree=float((degrees + 1.0).log().mean()), aggregators=names)
     conv.aggr_module.avg_deg_log.double()
     compare(layer, conv, pairs, A, (index, wide))
 

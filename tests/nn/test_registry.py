@@ -19,6 +19,7 @@ OPTIONS = {option for entry in MODELS.values() for option in entry.kinds()}
 OTHER = {
     "aggregate": "max", "heads": 2, "output_heads": 3, "slope": 0.45, "attention_dropout": 0.25,
     "arc_features": 3, "log_degree": 2.5, "relations": 4, "bases": 2, "normalise": "none", "form": "besta",
+    "aggregators": "sum,std",
 }  # fmt: skip
 """For every option a value that is not its default."""
 PAIRS = [(name, option) for name in MODELS for option in sorted(OPTIONS)]
@@ -236,3 +237,12 @@ def test_an_unknown_normalisation_or_form_is_told_with_the_known_ones():
         check_model(ModelConfig("gin", normalise="men"))
     with pytest.raises(UserError, match=r"unknown form of agnn 'beste'. Did you mean 'besta'"):
         check_model(ModelConfig("agnn", form="beste"))
+
+
+def test_pnas_aggregators_are_named_once_each_among_those_it_knows():
+    with pytest.raises(UserError, match=r"unknown aggregator 'men'. Did you mean 'mean'"):
+        check_model(ModelConfig("pna", aggregators="men,max"))
+    with pytest.raises(UserError, match=r"aggregators 'max, min,max' have max twice. Name each once."):
+        check_model(ModelConfig("pna", aggregators="max, min,max"))
+    with pytest.raises(UserError, match=r"unknown aggregator ''"):
+        check_model(ModelConfig("pna", aggregators=""))

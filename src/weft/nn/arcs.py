@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..kernels import Stream, add_bias, add_linear_, add_scaled, linear, linears, relu_
 from .adjacency import Adjacency
 from .attention import FEATURES, check_heads
@@ -225,13 +225,33 @@ class GatedLayer(Layer):
         return out.add_(near)
 
 
+AGGREGATORS = ("sum", "mean", "min", "max", "std")
+"""What PNA knows, all of one walk."""
+
+
+def aggregators_of(names: str) -> list[str]:
+    """PNA's, from their names.
+
+    >>> aggregators_of("mean, max")
+    ['mean', 'max']
+    """
+    found = [name.strip() for name in names.split(",")]
+    for name in found:
+        if name not in AGGREGATORS:
+            raise unknown("aggregator", name, AGGREGATORS)
+        if found.count(name) > 1:
+            raise UserError(f"aggregators '{names}' have {name} twice. Name each once.")
+    return found
+
+
 class PNALayer(Layer):
     """h'_i = (h_i W_0 + Σ_s s(d_i) [mean, min, max, std]_j m_ij W_s + b) W + c (Corso et al.).
 
+        aggregators  which of sum, mean, min, max and std, in this order beside each other
         m_ij = h_i W_i + h_j W_j + f_ij W_e + b_m          s(d) = 1,  log(d + 1) / δ,  δ / log(d + 1)
 
     δ is the mean of log(d + 1) over the graph's vertices. Row i's own part is the same in all its messages,
-    so the four numbers are those of h_j W_j + f_ij W_e, found in one walk, shifted.
+    so all five are those of h_j W_j + f_ij W_e, found in one walk, shifted: the sum by d_i times it.
     A's values are not read.
 
     >>> from weft.kernels import CSR
@@ -245,14 +265,18 @@ class PNALayer(Layer):
     _LEAST = 1e-5
     """A variance below this counts as 0: its root has no slope there."""
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0, log_degree: float = 1.0):
+    def __init__(
+        self, inputs: int, outputs: int, bias: bool = True, arcs: int = 0, log_degree: float = 1.0,
+        aggregators: str = "mean,min,max,std",
+    ):  # fmt: skip
         super().__init__()
-        self.log_degree = log_degree
+        self.log_degree, self.aggregators = log_degree, aggregators
+        parts = len(aggregators_of(aggregators))
         self.weight_target, self.weight_source = weight_of(inputs, inputs), weight_of(inputs, inputs)
         self.weight_edge = weight_of(arcs, inputs) if arcs else None
         self.bias_message = bias_of(inputs, bias)
         self.weight_self, self.bias_post = weight_of(inputs, outputs), bias_of(outputs, bias)
-        self.weight_near = weight_of(4 * inputs, 3 * outputs)
+        self.weight_near = weight_of(parts * inputs, 3 * outputs)
         self.weight_out, self.bias = weight_of(outputs, outputs), bias_of(outputs, bias)
         self.data = (FEATURES,) if arcs else ()
 
@@ -266,7 +290,11 @@ class PNALayer(Layer):
         variance = (squares / count - mean * mean).clamp(min=self._LEAST)
         deviation = torch.where(variance <= self._LEAST, 0.0, variance.sqrt())
         shift = torch.where(has, linear(own, self.weight_target, self.bias_message), 0.0)
-        near = torch.cat([mean + shift, least + shift, most + shift, torch.where(has, deviation, 0.0)], 1)
+        made = {
+            "sum": lambda: total + degree * shift, "mean": lambda: mean + shift, "min": lambda: least + shift,
+            "max": lambda: most + shift, "std": lambda: torch.where(has, deviation, 0.0),
+        }  # fmt: skip
+        near = torch.cat([made[name]() for name in aggregators_of(self.aggregators)], 1)
         plain, grown, shrunk = linear(near, self.weight_near).chunk(3, 1)
         grow, shrink = torch.log(degree + 1) / self.log_degree, self.log_degree / torch.log(count + 1)
         u = linear(own, self.weight_self, self.bias_post) + plain + grow * grown + shrink * shrunk

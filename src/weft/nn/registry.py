@@ -14,7 +14,15 @@ from torch import nn
 
 from ..errors import NoSetting, UserError, unknown, unread
 from ..graph.guard import check_fits
-from .arcs import GatedLayer, GATv2Layer, GINELayer, PNALayer, RGCNLayer, TransformerLayer
+from .arcs import (
+    GatedLayer,
+    GATv2Layer,
+    GINELayer,
+    PNALayer,
+    RGCNLayer,
+    TransformerLayer,
+    aggregators_of,
+)
 from .attention import AGNNLayer, BestaAGNNLayer, GATLayer, VALayer
 from .layers import GCNLayer, GINLayer, SAGELayer, SGCLayer
 from .models import Model
@@ -211,6 +219,8 @@ class ArcOptions:
 class PNAOptions(ArcOptions):
     log_degree: float = -1.0
     """The mean of log(degree + 1) that degrees are compared with; -1: the graph's."""
+    aggregators: str = "mean,min,max,std"
+    """What messages are reduced to, beside each other: of sum, mean, min, max, std."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +300,8 @@ def _over_arcs(layer: Callable[..., nn.Module]) -> Factory:
 def _pna(c: ModelConfig, own: PNAOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
     degree = own.log_degree if own.log_degree > 0 else 1.0
     arcs = max(own.arc_features, 0)
-    return _stack(PNALayer, widths, bias=c.bias, arcs=arcs, log_degree=degree), "none"
+    options = {"log_degree": degree, "aggregators": own.aggregators}
+    return _stack(PNALayer, widths, bias=c.bias, arcs=arcs, **options), "none"
 
 
 def _rgcn(c: ModelConfig, own: RGCNOptions, widths: list[int]) -> tuple[list[nn.Module], str]:
@@ -331,6 +342,11 @@ def _check_sage(c: ModelConfig, own: SAGEOptions) -> None:
 def _check_arcs(c: ModelConfig, own: Any) -> None:
     if own.arc_features < -1:
         raise UserError(f"arc_features must be at least 0, or -1 for the graph's; not {own.arc_features}.")
+
+
+def _check_pna(c: ModelConfig, own: PNAOptions) -> None:
+    _check_arcs(c, own)
+    aggregators_of(own.aggregators)
 
 
 def _check_rgcn(c: ModelConfig, own: RGCNOptions) -> None:
@@ -389,7 +405,7 @@ MODELS: dict[str, Entry] = {
     ),
     "gine": Entry(ArcOptions, _over_arcs(GINELayer), check=_check_arcs),
     "resgated": Entry(ArcOptions, _over_arcs(GatedLayer), check=_check_arcs),
-    "pna": Entry(PNAOptions, _pna, check=_check_arcs),
+    "pna": Entry(PNAOptions, _pna, check=_check_pna),
     "rgcn": Entry(RGCNOptions, _rgcn, check=_check_rgcn),
     "agnn": Entry(AGNNOptions, _agnn, check=_check_agnn),
     "va": Entry(VAOptions, _va, check=_check_attention),
