@@ -50,10 +50,17 @@ def test_an_example_prints_that_words_were_as_foretold(name, monkeypatch, capsys
 
 
 @pytest.mark.slow
-def test_a_new_attention_trains_on_real_ranks(mpi_ranks, monkeypatch):
-    shy = example("shy_attention", monkeypatch)
-    alone = run_ranks(shy.train, 1, "threads", "1d", 3)[0][0]
-    for losses, foretold in mpi_ranks(shy.train, 4, "2d", 3):
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("shy_attention", "2d"), ("ptags_sage", "2d"), ("ptags_sage", "push-pull"), ("widest_paths", "2d"),
+     ("widest_paths", "push-pull")],
+)  # fmt: skip
+def test_an_example_trains_on_real_ranks(name, way, mpi_ranks, monkeypatch):
+    """A layer of one's own, the paper's Listing 1, a semiring of one's own."""
+    module = example(name, monkeypatch)
+    serial = "pull" if way == "push-pull" else "1d"
+    alone = run_ranks(module.train, 1, "threads", serial, 3)[0][0]
+    for losses, foretold in mpi_ranks(module.train, 4, way, 3):
         assert losses == pytest.approx(alone, rel=1e-9)
         assert foretold
 
