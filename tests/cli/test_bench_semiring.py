@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +38,14 @@ def test_what_a_user_writes_in_torch_is_the_same():
     a, h = weighted(karate()), torch.rand(34, 3)
     for semiring, reduce, product in OWN.values():
         torch.testing.assert_close(Operator.local(a).aggregate(h, semiring), by_torch(a, h, product, reduce))
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
+def test_what_a_call_takes_is_not_hidden_by_an_earlier_peak():
+    import torch
+
+    from weft.bench.semiring import peak_grown
+
+    torch.ones(1 << 26)  # 268 MB, given back
+    assert 60e6 < peak_grown(lambda: torch.ones(1 << 24)) < 200e6
+    assert peak_grown(lambda: None) < 20e6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ..graph import Graph
 from ..kernels import CSR, Semiring, native
+from ..memory import trim
 from ..parallel import Operator
 from .timing import interleaved
 
@@ -64,7 +66,6 @@ def bench_semiring(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        # Memory first, weft's before torch's: a peak hides every lower one after it.
         grown = {(width, name): _grown(A, width, name) for width in sorted(own_widths) for name in OWN}
         known = [row for width in widths for row in _known(A, width, rounds)]
         own = [row for width in own_widths for row in _own(A, a, width, own_rounds, grown)]
@@ -120,8 +121,29 @@ def _by_torch_trained(forward: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
 
 
 def _grown(A: Operator, width: int, name: str) -> int:
-    """By how much forward and backward raised the process' peak memory, h and its gradient included."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    h = torch.rand(A.rows.numel(), width).requires_grad_()
-    both_ways(A.aggregate(h, OWN[name][0]), h)
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """By how much forward and backward raised the process' memory at its peak, h and dh included."""
+
+    def work() -> None:
+        h = torch.rand(A.rows.numel(), width).requires_grad_()
+        both_ways(A.aggregate(h, OWN[name][0]), h)
+
+    return peak_grown(work)
+
+
+def peak_grown(work: Callable[[], object]) -> int:
+    """Bytes that a call took at its peak beside what the process held, whatever was its peak before."""
+    trim()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = _status("VmRSS")
+        work()
+        return max(0, _status("VmHWM") - before)
+    except OSError:  # not Linux: the peak since the process began
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        work()
+        return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(key)).split()[1])

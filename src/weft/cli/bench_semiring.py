@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     print("\nspeed: that of (+, ×) is 1")
     print(columns(heads, [_times(r) for r in result["known"]]))
     print("\nspeed: that of gather, multiply, scatter in torch is 1; peak beside arcs × width")
-    memory = [[f"{r[key] / 2**20:,.0f}" for key in ("peak_grown_bytes", "arcs_times_width_bytes")]
+    memory = [[f"{r[key] / 1e6:,.0f}" for key in ("peak_grown_bytes", "arcs_times_width_bytes")]
               for r in result["own"]]  # fmt: skip
     rows = [[*_times(r), *held] for r, held in zip(result["own"], memory, strict=True)]
     print(columns([*heads, "peak MB", "arcs × width MB"], rows))
