@@ -256,3 +256,10 @@ def test_bad_messages_say_so_in_one_line():
     ):
         with pytest.raises(UserError, match=message):
             kind()(A, torch.ones(N, 2))
+
+
+def test_a_sync_that_ranks_do_not_know_is_refused_where_the_class_is_written():
+    with pytest.raises(UserError, match=r"unknown sync of Mean 'mean'. Known: sum, max"):
+
+        class Mean(PTagsLayer):
+            sync = "mean"

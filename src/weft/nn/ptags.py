@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..kernels.fold import Fold
 from ..kernels.semiring import Reduction, check_reduction
 from .adjacency import Adjacency
@@ -122,6 +123,11 @@ class PTagsLayer(Layer):
 
     def apply(self, v: Tensor | None, t: Tensor) -> Tensor:  # type: ignore[override]
         return t
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if cls.sync not in ("sum", "max"):
+            raise unknown(f"sync of {cls.__name__}", cls.sync, ["sum", "max"])
 
     # The layer that these make.
 
