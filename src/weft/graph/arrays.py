@@ -21,6 +21,8 @@ from weft.errors import UserError
 Of = Literal["arc", "vertex"]
 FEATURES = "features"
 """The name under which arcs carry their features."""
+KIND = "type"
+"""The name under which arcs carry their kind."""
 FLOATING = (torch.float32, torch.float64)
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _FIXED: dict[Of, tuple[str, ...]] = {

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, unknown
+from ..graph.arrays import KIND
 from ..kernels import Stream, add_bias, add_linear_, add_scaled, linear, linears, relu_
 from .adjacency import Adjacency
 from .attention import FEATURES, check_heads
 from .layer import Layer, add_, bias_of, weight_of
 
-KIND = "type"
-"""The name under which arcs carry their kind."""
 Factor = tuple[Tensor, Tensor | None]
 """A weight and its bias."""
 

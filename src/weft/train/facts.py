@@ -10,8 +10,7 @@ import torch
 from ..comm import Communicator
 from ..errors import UserError
 from ..graph import Store
-from ..graph.arrays import FEATURES, key_of
-from ..nn.arcs import KIND
+from ..graph.arrays import FEATURES, KIND, key_of
 from ..nn.registry import ModelConfig, open_options, readers
 from ..parallel.source import Source
 

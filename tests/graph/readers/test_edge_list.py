@@ -216,6 +216,7 @@ def test_an_undirected_list_gives_an_arcs_data_to_its_mirror(put) -> None:
         ("0 1 2\n0 2 x\n", ["weight"], "line 2: weight 'x' is not a number"),
         ("0 1 2\n0 -2 3\n", ["time"], "line 2: id '-2' is negative"),
         ("0 1 nan\n", ["time"], "arc data 'time' hold nan at arc 0"),
+        ("0 1 -1\n", ["type"], "arc data 'type' hold -1 at arc 0. Whole numbers are types, from 0 on"),
         (
             "0 1 2 3\n",
             None,

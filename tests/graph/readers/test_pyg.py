@@ -109,6 +109,7 @@ def test_what_is_merged_or_left_out_is_said() -> None:
     ("fields", "words"),
     [
         ({"edge_attr": torch.ones(3, 2)}, "arc data 'features' are 3x2 for 2 arcs"),
+        ({"edge_type": torch.tensor([0, -1])}, "arc data 'type' hold -1 at arc 1"),
         ({"edge_attr": torch.tensor([1.0, float("nan")])}, "arc data 'features' hold nan"),
         ({"edge_type": torch.zeros(1, dtype=torch.int64)}, "arc data 'type' are 1 for 2 arcs"),
     ],

@@ -199,6 +199,16 @@ def test_lines_among_names_that_are_not_utf_8_and_have_other_columns_are_named_o
     assert (done.given, open_store(tmp_path / "n.weft").num_nodes) == (2, 3)
 
 
+def test_a_kind_below_0_is_refused_and_leaves_nothing(tmp_path, tiny, kernels):
+    a, b, _, rng = arcs(300)
+    kinds = rng.integers(5, size=len(a))
+    kinds[-7] = -2
+    path = lines(tmp_path / "k.csv", a, b, kinds, mark=",")
+    with pytest.raises(UserError, match=r"arc data 'type' hold -2\. Kinds are whole numbers, from 0 on"):
+        convert([path], tmp_path / "bad.weft", Options(None, None, ["type"]))
+    assert not (tmp_path / "bad.weft").exists()
+
+
 def test_a_bad_line_is_named_wherever_it_stands_and_may_be_left_out(tmp_path, tiny, kernels):
     a, b, _, _ = arcs(300)
     good = [f"{x} {y}" for x, y in zip(a, b, strict=True)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import UserError
+from weft.graph.arrays import KIND
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 SKIP = "_"
@@ -47,8 +48,8 @@ def read_named_columns(
     found.pop("weight", None)
     more = stacked(found)
     for name, column in more.items():
-        if column.dtype == np.int64 and column.min(initial=0) < 0:
-            more[name] = column.astype(np.float64)  # whole numbers below 0 are no types
+        if column.dtype == np.int64 and column.min(initial=0) < 0 and name != KIND:
+            more[name] = column.astype(np.float64)  # whole numbers below 0 are no types; "type" is refused
     return columns, more
 
 

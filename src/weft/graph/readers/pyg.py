@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import Note, UserError
-from weft.graph.arrays import Of, check_array, coerced
+from weft.graph.arrays import KIND, Of, check_array, coerced
 from weft.graph.graph import MASKS, Graph
 from weft.graph.readers.merged import merged
 
@@ -82,7 +82,7 @@ def _extras(data: Any, n: int, arcs: int) -> tuple[dict[str, Tensor], dict[str, 
         if key in _READ or x is None:
             continue
         if key in _ARCS:  # what does not fit is an error that names it
-            arc_data[_ARCS[key]] = _whole_or_floating(x)
+            arc_data[_ARCS[key]] = x if _ARCS[key] == KIND else _whole_or_floating(x)
         elif key.startswith("edge_") and _fits(key.removeprefix("edge_"), x, arcs, "arc"):
             arc_data[key.removeprefix("edge_")] = _whole_or_floating(x)
         elif not key.startswith("edge_") and _fits(key, x, n, "vertex"):

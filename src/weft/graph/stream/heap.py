@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.errors import UserError
+from weft.graph.arrays import KIND
 from weft.graph.stream import native
 from weft.graph.stream.pieces import Arcs
 from weft.graph.stream.plan import Plan
@@ -90,6 +92,10 @@ class Heap:
             for name in pieces[0]:
                 whole = np.concatenate([piece[name] for piece in pieces])
                 if whole.dtype.kind == "i" and whole.min(initial=0) < 0:
+                    if name == KIND:
+                        raise UserError(
+                            f"arc data '{KIND}' hold {whole.min()}. Kinds are whole numbers, from 0 on."
+                        )
                     whole = whole.astype(np.float64)  # whole numbers below 0 are no types
                 columns[name] = whole[index]
             self.runs.append(write_run(path, keys, columns, order))
