@@ -146,9 +146,9 @@ def test_a_model_that_reads_what_the_graph_lacks_is_refused_by_name():
     ("model", "data", "options", "message"),
     [
         ("gatv2", {"features": torch.ones(9, 3)}, {"arc_features": 5}, "5 features an arc, the graph has 3."),
-        ("gine", {}, {"arc_features": 2}, "gine reads 2 features an arc, the graph has 0."),
+        ("gine", {}, {"arc_features": 2}, "an arc, the graph has 0. Train with --arc-features"),
         ("pna", {"features": torch.ones(9)}, {"arc_features": 2}, "2 features an arc, the graph has 1."),
-        ("rgcn", {"type": torch.arange(9) % 3}, {"relations": 2}, "2 relations are too few: "),
+        ("rgcn", {"type": torch.arange(9) % 3}, {"relations": 2}, "Train with --relations 3, or without it."),
         ("rgcn", {"type": torch.arange(9) * 2**40}, {}, "hold a kind 8796093022208, the graph has 9 arcs"),
         ("rgcn", {"type": (torch.arange(9) == 4) * 9}, {}, "hold a kind 9, the graph has 9 arcs. Number the"),
         ("rgcn", {"type": torch.ones(9)}, {}, "are float32, 1-dimensional. Kinds"),

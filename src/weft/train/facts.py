@@ -101,12 +101,12 @@ def take_facts(config: ModelConfig, source: Source, comm: Communicator) -> None:
         if config.arc_features != found:
             raise UserError(
                 f"{config.name} reads {config.arc_features} features an arc, the graph has {found}. "
-                "Use --arc-features -1 for the graph's, 0 for none."
+                "Train with --arc-features -1 for the graph's, 0 for none."
             )
     if "relations" in given:
         found = _kinds(source, comm)
         if config.relations < found:
             raise UserError(
                 f"{config.relations} relations are too few: the graph's arcs are of kinds up to {found - 1}. "
-                f"Use --relations {found}, or leave it out."
+                f"Train with --relations {found}, or without it."
             )
