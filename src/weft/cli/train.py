@@ -371,10 +371,13 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
     if summary["words"]:
         words = [sum(phase[rank] for phase in summary["words"].values()) for rank in range(trainer.comm.size)]
         foretold = agrees(summary["words"], summary["predicted_words"])
+        how = "as predicted" if foretold else "NOT as predicted"
         yield (
             f"moved     {max(words):,} words an epoch into the busiest rank, "
-            f"{'as predicted' if foretold else 'NOT as predicted'} ({', '.join(summary['words'])})"
+            f"{'not foretold' if result.not_foretold else how} ({', '.join(summary['words'])})"
         )
+        if result.not_foretold:
+            yield f"words     {result.not_foretold}"
     for what, how in trainer.A.explain().items():
         if "not fused" in how:
             yield f"unfused   {what}: {how}"

@@ -15,13 +15,16 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..comm import Communicator
+from ..errors import NotForetold
 from ..kernels import Stream, gather_rows, uniform
 from ..minibatch import Features
 from ..nn import Model, Noise
@@ -193,3 +196,23 @@ def foretold(encoder: Encoder, steps: Callable[[], Iterable[Step]], after: Calla
         return work
 
     return counted(encoder.layout.comm, prepare)
+
+
+@contextmanager
+def not_foretold(comm: Communicator) -> Iterator[list[str]]:
+    """Foretell in here; every rank calls it. Afterwards why nothing can be: a layer of some rank that looks
+    at numbers; empty: all is known.
+
+    >>> from weft.comm.threads import single
+    >>> with not_foretold(single()) as why:
+    ...     raise NotForetold("layer 1, Careful, looks at numbers")
+    >>> why
+    ['layer 1, Careful, looks at numbers']
+    """
+    why: list[str] = []
+    mine = ""
+    try:
+        yield why
+    except NotForetold as error:
+        mine = str(error)
+    why.extend(text for text in comm.all_gather_json(mine) if text)
