@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,10 @@ from ..pictures import check_drawable, new_figure, save
 from .item import Row
 
 COLOURS = ("#20639b", "#b3541e", "#3caea3", "#8d6a9f", "#6b7b3a", "#c98b1b", "#7a7a7a", "#a02c5a")
+_OWN = {"pull": COLOURS[1], "push-pull": COLOURS[0]}
+"""Colours that go with a name, in every picture."""
+_PLACES = 3
+"""Fewer bars are as wide as if there were so many: one that fills its panel is a tower."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,12 @@ def _draw(panels: list[Panel], title: str, columns: int, path: str) -> None:
         {"bars": _bars, "stacked": _stacked, "lines": _lines}[panel.form](place, panel)
         place.set_title(panel.title, fontsize=9)
         place.set_xlabel(panel.x.replace("_", " "), fontsize=8)
-        place.set_ylabel(panel.label or panel.y.replace("_", " "), fontsize=8)
-        place.tick_params(labelsize=7)
         place.grid(axis="y", alpha=0.3)
         if panel.log:
             place.set_yscale("log")
+            _plain_ticks(place.yaxis)
+        place.set_ylabel(_in_its_unit(place, panel), fontsize=8)
+        place.tick_params(labelsize=7, which="both")
         if panel.line is not None:
             place.axhline(panel.line, color="grey", linewidth=1, linestyle="--")
         if place.get_legend_handles_labels()[1]:
@@ -68,6 +74,44 @@ def _draw(panels: list[Panel], title: str, columns: int, path: str) -> None:
     if title:
         figure.suptitle(title, fontsize=10)
     save(figure, path)
+
+
+def _in_its_unit(place: Any, panel: Panel) -> str:
+    """The label of the vertical axis; small seconds are told in ms."""
+    label = panel.label or panel.y.replace("_", " ")
+    if panel.log or place.get_ylim()[1] >= 0.1 or not re.search(r"\bseconds\b", label):
+        return label
+    place.yaxis.set_major_formatter(lambda value, _: f"{1e3 * value:g}")
+    return re.sub(r"\bseconds\b", "ms", label)
+
+
+def _plain_ticks(axis: Any) -> None:
+    """6M and 10M, of one size, in place of powers of ten."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return short_number(x) if super().__call__(x, pos) else ""
+
+    for put in (axis.set_major_formatter, axis.set_minor_formatter):
+        put(Plain(minor_thresholds=(2, 0.5)))
+
+
+def short_number(value: float) -> str:
+    """
+    >>> short_number(6e6), short_number(2000), short_number(0.05)
+    ('6M', '2k', '0.05')
+    """
+    step, name = next((s for s in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= s[0]), (1.0, ""))
+    return f"{value / step:g}{name}"
+
+
+def _colour(name: object, number: int) -> str:
+    """
+    >>> _colour("pull (as DGL)", 0) == _colour("pull", 5)
+    True
+    """
+    return _OWN.get(str(name).split(" ")[0], COLOURS[number % len(COLOURS)])
 
 
 def _groups(panel: Panel) -> tuple[list[Any], list[Any]]:
@@ -82,7 +126,7 @@ def _bars(place: Any, panel: Panel) -> None:
     for number, name in enumerate(names):
         mine = {row[panel.x]: row[panel.y] for row in panel.rows if row.get(panel.by, "") == name}
         at = [k + (number - (len(names) - 1) / 2) * wide for k, v in enumerate(values) if v in mine]
-        colour = COLOURS[number % len(COLOURS)]
+        colour = _colour(name, number)
         place.bar(at, [mine[v] for v in values if v in mine], wide, color=colour, label=str(name) or None)
     _named(place, panel, values)
 
@@ -122,7 +166,7 @@ def _lines(place: Any, panel: Panel) -> None:
             marker="osD^vPX*"[number % 8],
             markersize=4,
             linewidth=1.2,
-            color=COLOURS[number % len(COLOURS)],
+            color=_colour(name, number),
             label=str(name) or None,
         )
     if numbers and values and min(values) > 0 and max(values) >= 8 * min(values):
@@ -132,6 +176,9 @@ def _lines(place: Any, panel: Panel) -> None:
 
 
 def _named(place: Any, panel: Panel, values: list[Any]) -> None:
+    if len(values) < _PLACES:
+        around = (_PLACES - len(values)) / 2 + 0.5
+        place.set_xlim(-around, len(values) - 1 + around)
     shown = [panel.ticks.get(v, str(v)) for v in values]
     tilted = max(map(len, shown), default=0) > 8 and len(shown) > 2
     place.set_xticks(
