@@ -43,6 +43,16 @@ def test_a_lone_bar_leaves_room_beside_it(drawn, form):
     assert len(three.get_xticks()) == 3
 
 
+def test_a_stacked_bar_is_as_high_as_all_its_parts_also_those_that_nobody_named(drawn):
+    time = {"dense": 1.0, "split": 0.5, "join": 0.25, "loss": 0.0}
+    panel = Panel("", [{"ranks": 4, "time": time}], "ranks", "time", form="stacked", stack=("dense", "spmm"))
+    (place,) = drawn(*of(panel))
+    assert max(bar.get_y() + bar.get_height() for bar in place.patches) == 1.75
+    shown = [text.get_text() for text in place.get_legend().get_texts()]
+    assert shown == ["dense", "spmm", "split", "join"]
+    assert len({bar.get_facecolor() for bar in place.patches}) == 4
+
+
 def test_ticks_of_a_logarithmic_axis_are_plain_and_of_one_size(drawn):
     rows = [{"ranks": 4, "words": 9_000_000}, {"ranks": 16, "words": 2_100_000}]
     (place,) = drawn(*of(Panel("", rows, "ranks", "words", form="lines", log=True)))

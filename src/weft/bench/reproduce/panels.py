@@ -11,7 +11,8 @@ from typing import Any
 from ..pictures import check_drawable, new_figure, save
 from .item import Row
 
-COLOURS = ("#20639b", "#b3541e", "#3caea3", "#8d6a9f", "#6b7b3a", "#c98b1b", "#7a7a7a", "#a02c5a")
+COLOURS = ("#20639b", "#b3541e", "#3caea3", "#8d6a9f", "#6b7b3a", "#c98b1b", "#7a7a7a", "#a02c5a", "#5fa8d3",
+           "#e39aa8", "#3d3d3d")  # fmt: skip
 _OWN = {"pull": COLOURS[1], "push-pull": COLOURS[0]}
 """Colours that go with a name, in every picture."""
 _PLACES = 3
@@ -23,7 +24,7 @@ class Panel:
     """One plot of a figure.
 
     x, y, by   columns of the rows: where, how high, and which line or colour of bar
-    stack      columns or entries of the column `y` (a table) that stand on each other, in place of `by`
+    stack      entries of the column `y` (a table) that stand on each other, lowest first; others follow them
     """
 
     title: str
@@ -135,13 +136,15 @@ def _stacked(place: Any, panel: Panel) -> None:
     """A bar for each row, its parts on each other; rows of one x stand side by side, named below."""
     values, names = _groups(panel)
     wide, tallest = 0.8 / max(1, len(names)), 0.0
+    others = {key: None for row in panel.rows for key, high in row[panel.y].items() if high > 0}
+    parts = list(dict.fromkeys([*panel.stack, *others]))  # a bar without them would be too low
     for k, value in enumerate(values):
         for number, name in enumerate(names):
             found = [r for r in panel.rows if r[panel.x] == value and r.get(panel.by, "") == name]
             if not found:
                 continue
             at, low = k + (number - (len(names) - 1) / 2) * wide, 0.0
-            for part, key in enumerate(panel.stack):
+            for part, key in enumerate(parts):
                 high = found[0][panel.y].get(key, 0.0)
                 shown = key if k == 0 and number == 0 else None
                 place.bar(at, high, wide * 0.92, bottom=low, color=COLOURS[part % len(COLOURS)], label=shown)
@@ -149,7 +152,7 @@ def _stacked(place: Any, panel: Panel) -> None:
             tallest = max(tallest, low)
             if name:
                 place.text(at, low, f" {name}", rotation=90, ha="center", va="bottom", fontsize=6)
-    lines = -(-len(panel.stack) // 2)  # of the legend, in two columns
+    lines = -(-len(parts) // 2)  # of the legend, in two columns
     place.set_ylim(0, (1.3 + 0.08 * lines) * tallest or 1.0)  # room for names, and for what colours mean
     _named(place, panel, values)
 
