@@ -90,7 +90,7 @@ class TrainConfig(Section):
     keep_weights: str = "best"
     """Which weights to keep: best (on validation, where there is a validation set) or last."""
     seed: int = 0
-    """Seed of weights, dropout and split: the same seed repeats a run to the bit."""
+    """Seed of weights, dropout and split: the same seed and layout repeat a run to the bit."""
     dtype: str = "float32"
     """float32 or float64."""
     threads: int = 0

@@ -443,7 +443,8 @@ class _Conversion:
             ]
             where = self.inputs[0].path
             warnings.warn(
-                f"{where}: {merged:,} arcs were given again and merged: {', '.join(fate)}.",
+                f"{where}: {merged:,} {'arc was' if merged == 1 else 'arcs were'} given again and merged: "
+                f"{', '.join(fate)}.",
                 Note,
                 stacklevel=4,
             )
