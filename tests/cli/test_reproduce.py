@@ -218,6 +218,17 @@ def test_each_item_gives_rows_with_their_sizes_a_picture_and_the_papers_numbers(
     check_own(answer, OWN.get((paper, name), set()))
 
 
+@pytest.mark.parametrize("name", ["fig8", "fig10", "table5", "fig12", "fig16"])
+def test_p3_is_run_on_data_sets_too(weft, bare_data, tmp_path, name):
+    ring = [f"{v} {(v + step) % 40}\n" for v in range(40) for step in (1, 7)]
+    (tmp_path / "data" / "ring.txt").write_text("".join(ring))
+    sets = [word for change in CHEAP["p3"][name] for word in ("--set", change)]
+    told = weft("reproduce", "p3", name, "--no-plot", "--json", *sets, "--set", "graph=ring")
+    assert told.status == 0, told.err
+    rows = json.loads(told.out)["rows"]
+    assert {(row["graph"], row["vertices"], row["arcs"]) for row in rows} == {("ring", 40, 80)}
+
+
 def check_own(answer, names: set[str]) -> None:
     """The papers' own algorithms are there, named, beside weft's."""
     mine = [row for row in answer["rows"] if row["kind"] == "measured" and "strategy" in row]

@@ -15,13 +15,14 @@ import torch
 
 from ..comm import Communicator, Ledger, run_ranks
 from ..errors import UserError
-from ..graph import load, open_store, write_store
+from ..graph import open_store, write_store
 from ..parallel import Volume
 from ..train import RunConfig, Trainer
 from ..train.classes import Classes
 from ..train.result import agrees
 from ..train.sampled import FEEDS
 from .pictures import new_figure, save
+from .ranks import furnished
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def bench_feed(
     """A row for each width of features, hidden width, number of ranks and feed; and where the two cross."""
     if min(ranks) < 2:
         raise UserError("on one rank nothing travels, whatever the feed. Use --ranks 2 or more.")
-    loaded = load(f"{graph}{',' if ':' in graph else ':'}features={max(features)},classes=16")
+    loaded = furnished(graph, max(features))
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         stores = {}

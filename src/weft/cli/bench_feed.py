@@ -14,11 +14,12 @@ _GRAPH = "kronecker:scale=15,degree=30"
 def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench feed", "[GRAPH] [OPTIONS]",
                     "What a batch moves and takes when features are pulled by rows, and when they stay where "
-                    "they are in columns (P3); a generated graph without features=, which this sets.",
+                    "they are in columns (P3). Features are random, --features wide, on any graph; its own "
+                    "labels and split say which vertices are seeds.",
                     "  weft bench feed --plot feed.png\n"
                     "  weft bench feed kronecker:scale=20,degree=16 --features 100 --hidden 16 --ranks 4\n"
                     "  weft bench feed --ranks 2,4 --engine threads    bytes alone")  # fmt: skip
-    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"a generator ({_GRAPH})")
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"({_GRAPH})")
     lists = {"features": "16,64,128,512", "hidden": "16,32,64,128,256", "ranks": "2,4,8"}
     for name, text in lists.items():
         parser.add_argument(f"--{name}", default=text, metavar="N,N", help=f"({text})")
