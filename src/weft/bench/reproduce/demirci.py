@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...comm.threads import run_threads
+from ...errors import UserError
 from ...graph import load
 from ...minibatch.sampler import parse_fanouts
 from ...parallel.assign import bare
@@ -78,6 +79,11 @@ def _preset(parts: int) -> str:
     return "large-k" if parts >= LARGE_K else "default"
 
 
+def _check_parts(*parts: int) -> None:
+    if min(parts) < 2:
+        raise UserError(f"--set parts={min(parts)}: nothing crosses then. Give 2 or more.")
+
+
 def table1(p: Parameters) -> Outcome:
     """The data sets."""
     shown = {"ogbn-Papers100M": "ogbn-papers100M", "flickr": "gleich-flickr", "Reddit": "reddit-dgl"}
@@ -86,6 +92,7 @@ def table1(p: Parameters) -> Outcome:
 
 def table2(p: Parameters) -> Outcome:
     """Volumes and messages of HP and GP over RP's; seconds of epochs where ranks are here."""
+    _check_parts(p["parts"])
     graphs = [at_hand(name, _SOCIAL) for name in p["graphs"]]
     options = PartitionOptions(epsilon=0.01)
     rows: list[Row] = [
@@ -299,6 +306,7 @@ def _accuracy(comm: Any, graph: Any, epochs: int) -> dict[str, float]:
 
 def fig5(p: Parameters) -> Outcome:
     """Volume of random mini-batches under HP and SHP."""
+    _check_parts(*p["parts"])
     name = at_hand(p["graph"], p["instead"])
     graph = bare(load(name))
     size = min(p["batch_size"], graph.num_nodes)
@@ -353,6 +361,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def table3(p: Parameters) -> Outcome:
     """A large citation graph at 27 parts: seconds over the width, and the volume."""
+    _check_parts(p["parts"])
     graph = at_hand(p["graph"], p["instead"])
     options = PartitionOptions(epsilon=0.01)
     cuts = bench_partition([graph], [p["parts"]], ["hypergraph"], options, _preset)
