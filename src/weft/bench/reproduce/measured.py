@@ -112,20 +112,35 @@ def sizes_table(sizes: Mapping[str, tuple[int, int]], shown: Mapping[str, str]) 
     return Outcome(rows, compared, figure_of(panels, "Data sets", 2), notes)
 
 
-def at_hand(name: str, instead: str) -> str:
-    """A generator's graph, a file, or a data set where it lies under $WEFT_DATA; else what is made instead.
+def at_hand(name: str, *instead: str) -> str:
+    """A generator's graph, a file, or a data set where it lies under $WEFT_DATA; else the first of the others
+    that is one of these, and the last where none is.
 
-    >>> at_hand("karate", "er:nodes=9"), at_hand("none", "er:nodes=9")
+    >>> at_hand("karate", "er:nodes=9"), at_hand("none", "none too", "er:nodes=9")
     ('karate', 'er:nodes=9')
     """
     folder = os.environ.get("WEFT_DATA", "")
-    here = name.partition(":")[0].lower() in GENERATORS or Path(name).is_file()
-    return name if here or (folder and name.lower() in data_sets(folder)) else instead
+    sets = data_sets(folder) if folder else {}
+    for each in (name, *instead):
+        if each.partition(":")[0].lower() in GENERATORS or Path(each).is_file() or each.lower() in sets:
+            return each
+    return instead[-1]
 
 
 def standing(name: str, graph: str) -> list[str]:
     """The note for a graph that `at_hand` gave in place of the one of this name."""
     return [] if graph == name else [f"{name} is not under $WEFT_DATA: {graph} stands for it"]
+
+
+def only_here(graphs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of several graphs that are at hand, and the note for the others.
+
+    >>> only_here(["karate", "er:nodes=9"])
+    (['karate', 'er:nodes=9'], [])
+    """
+    here = [graph for graph in graphs if at_hand(graph, "") == graph]
+    absent = ", ".join(graph for graph in graphs if graph not in here)
+    return here, [f"{absent}: not under $WEFT_DATA, left out"] if absent else []
 
 
 def ratio(rows: Sequence[Row], key: str, over: Mapping[str, object], under: Mapping[str, object]) -> float:
