@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import threading
+
 import pytest
 import torch
 
 from weft.bench import cache
 from weft.bench.feed import Task, bench_feed, finite
 from weft.bench.ranks import furnished
+from weft.cli import bench_feed as command
+from weft.comm import run_ranks
 from weft.errors import UserError
 from weft.graph import load, write_store
 
@@ -81,3 +86,39 @@ def test_real_graphs_are_measured_as_generated_ones(files, graph):
 def test_a_graph_that_is_not_there_is_one_line(files):
     with pytest.raises(UserError, match=r"unknown graph 'arc'\. Did you mean 'arcs'\?"):
         furnished("arc", 4)
+
+
+SMALL = ["--features", "3,5", "--hidden", "2", "--batch-size", "20", "--batches", "1", "--rounds", "1",
+         "--fanouts", "3,2", "--dropout", "0"]  # fmt: skip
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """run(arguments) on three virtual ranks that believe to be mpirun's."""
+    here = threading.local()
+    monkeypatch.setattr("weft.comm.in_job", lambda: True)
+    monkeypatch.setattr("weft.comm.connect", lambda *_: here.comm)
+
+    def work(comm, arguments):
+        here.comm = comm
+        return command.run(arguments)
+
+    return lambda *arguments: run_ranks(work, 3, "threads", list(arguments))
+
+
+def test_ranks_that_somebody_started_are_joined_and_move_the_same(files, job, capsys):
+    assert job("mine", *SMALL, "--json") == [0] * 3
+    joined = json.loads(capsys.readouterr().out)
+    task = Task([2], 20, "3,2", "sage", dropout=0.0, batches=1, rounds=1)
+    started = bench_feed("mine", [3, 5], [3], task, "threads")
+    for key in ("ranks", "features", "hidden", "feed", "bytes", "messages", "by_phase"):
+        assert [row[key] for row in joined["rows"]] == [row[key] for row in started["rows"]], key
+    assert joined["crossings"] == started["crossings"]
+    assert joined.keys() == started.keys()
+
+
+def test_joined_ranks_are_nobody_elses_to_count_and_share_a_mistake(files, job):
+    with pytest.raises(UserError, match="these ranks were started by somebody else already"):
+        job("mine", *SMALL, "--ranks", "2")
+    with pytest.raises(UserError, match=r"unknown graph 'min'\. Did you mean 'mine'\?"):
+        job("min", *SMALL)

@@ -87,6 +87,7 @@ def _feed(
         p["batches"],
         p["rounds"],
         pipeline,
+        "hash",
     )
     result = feed.bench_feed(p["graph"], sorted(p["features"]), p["ranks"], task, p["engine"])
     size = {"graph": p["graph"], "vertices": result["vertices"], "arcs": result["arcs"]}
