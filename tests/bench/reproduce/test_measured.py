@@ -35,8 +35,8 @@ def test_p3_is_told_which_graph_stands_for_its_own():
 
     outcome = p3._placed(run)({"graph": "first", "instead": ["second", "er"]})
     assert outcome.rows[0]["graph"] == "second"
-    assert outcome.notes == [*standing("first", "second"), "last"]
-    assert p3._placed(run)({"graph": "third", "instead": ["second"]}).notes == ["last"]
+    assert outcome.notes == [*standing("first", "second"), "last", p3._ONE]
+    assert p3._placed(run)({"graph": "third", "instead": ["second"]}).notes == ["last", p3._ONE]
 
 
 def test_without_data_sets_every_item_has_a_graph_that_can_be_made():

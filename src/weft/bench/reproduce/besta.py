@@ -12,6 +12,7 @@ from .measured import at_hand
 from .panels import Panel, figure_of
 
 _MODELS = ["va", "agnn", "gat"]
+_ONE = "one of the paper's {} panels: --set vertices=, edges= and features= give the others, one run each"
 
 
 def _tasks(p: Parameters, **more: Any) -> list[Task]:
@@ -106,7 +107,7 @@ def fig6(p: Parameters) -> Outcome:
         rows + words,
         compared,
         figure_of(panels, "Besta et al., Figure 6: strong scaling"),
-        ["DistDGL is not run: its wheels need DGL, which is no longer maintained"],
+        ["DistDGL is not run: its wheels need DGL, which is no longer maintained", _ONE.format("eight")],
     )
 
 
@@ -199,7 +200,9 @@ def fig8(p: Parameters) -> Outcome:
     words = _words(p, weak=True)
     compared = _efficiency(rows, "57 % (VA, 512 nodes)") + _compare_words(words)
     panels = _panels(rows, words, f"n ~ √P from {p['vertices']:,}, k={p['features']}")
-    return Outcome(rows + words, compared, figure_of(panels, "Besta et al., Figure 8: weak scaling"), [])
+    return Outcome(rows + words, compared, figure_of(panels, "Besta et al., Figure 8: weak scaling"), [
+        _ONE.format("several")
+    ])  # fmt: skip
 
 
 _SMALL = {

@@ -194,6 +194,7 @@ def fig3(p: Parameters) -> Outcome:
             *standing(p["graph"], graph),
             _OWN_NOTE,
             "the bottom row (GPUs) needs GPUs and NCCL; the foretold ranks are cores, 48 to a host",
+            "one of the paper's eight graphs: --set graph=NAME gives another, one run each",
         ],
     )
 
