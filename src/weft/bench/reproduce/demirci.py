@@ -21,7 +21,7 @@ from ..partition import bench_partition, draw_partition
 from ..stochastic import Steps, bench_stochastic
 from .foretold import foretold, gcn
 from .item import MEASURED, PAPER, Compared, Item, Outcome, Paper, Parameters, Row
-from .measured import against_pyg, at_hand, epochs_of, ratio, sizes_table, split_time, standing
+from .measured import OTHERS, against_others, at_hand, epochs_of, ratio, sizes_table, split_time, standing
 from .panels import Panel, figure_of
 
 SIZES = {
@@ -420,9 +420,9 @@ def table4(p: Parameters) -> Outcome:
     mine = epochs_of(graph, layouts, 2, p["hidden"], p)
     rows += mine
     rows += [
-        row | {"algorithm": row["contender"]}
-        for row in (against_pyg(graph, 2, p["hidden"], p["epochs"], 1, mine[0]) if p["pyg"] else [])
-        if row["contender"] != "weft"
+        row | {"algorithm": OTHERS[row["contender"]]}
+        for row in (against_others(graph, 2, p["hidden"], p["epochs"], 1, mine[0]) if p["pyg"] else [])
+        if row["contender"] in OTHERS
     ]
     ours = next(r for r in rows if r["algorithm"].startswith("weft,"))
     compared = [

@@ -1,4 +1,4 @@
-"""What the papers' figures share: epochs over layouts, data sets at hand, PyG where it is installed."""
+"""What the papers' figures share: epochs over layouts, data sets at hand, PyG and DGL where they are."""
 
 from __future__ import annotations
 
@@ -71,18 +71,27 @@ def split_time(time: Mapping[str, float]) -> dict[str, float]:
     return {"computation": computing, "communication": sum(time.values()) - computing}
 
 
-def pyg_here() -> bool:
-    """PyG joins where it can be imported."""
-    return importlib.util.find_spec("torch_geometric") is not None
+OTHERS = {"pyg-csr": "PyG", "pyg-edges": "PyG", "dgl": "DGL"}
+"""A contender of `weft bench epoch` → what pictures call it."""
 
 
-def against_pyg(
+def others_here(model: str = "gcn") -> list[str]:
+    """Contenders that can be imported: DGL, which the papers measure, before PyG.
+
+    >>> set(others_here()) <= set(OTHERS)
+    True
+    """
+    pyg = "pyg-csr" if model in ("gcn", "sage") else "pyg-edges"
+    found = {"dgl": "dgl", pyg: "torch_geometric"}
+    return [name for name, package in found.items() if importlib.util.find_spec(package) is not None]
+
+
+def against_others(
     graph: str, layers: int, hidden: int, epochs: int, rounds: int, size: Row, model: str = "gcn"
 ) -> list[Row]:
-    """Rows of weft and of PyG in one process each, in turn; of weft alone where PyG is not installed. `size`
-    is a row of the same graph."""
-    against = ["pyg-csr" if model in ("gcn", "sage") else "pyg-edges"] if pyg_here() else []
-    found = bench_epoch(graph, [model], layers, hidden, 1, 0.0, 1, epochs, rounds, against)
+    """Rows of weft, DGL and PyG in one process each, in turn; of those that are installed. `size` is a row of
+    the same graph."""
+    found = bench_epoch(graph, [model], layers, hidden, 1, 0.0, 1, epochs, rounds, others_here(model))
     same = {key: size[key] for key in ("graph", "vertices", "arcs")}
     return [{"kind": MEASURED, **same, "ranks": 1, **row} for row in found["rows"]]
 

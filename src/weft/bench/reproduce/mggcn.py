@@ -13,7 +13,17 @@ from ...planner import Shape
 from ..ranks import trainable, trained
 from .foretold import foretold, gcn
 from .item import MEASURED, PAPER, Compared, Item, Outcome, Paper, Parameters, Row
-from .measured import STACK, against_pyg, at_hand, epochs_of, named, only_here, pyg_here, sizes_table
+from .measured import (
+    OTHERS,
+    STACK,
+    against_others,
+    at_hand,
+    epochs_of,
+    named,
+    only_here,
+    others_here,
+    sizes_table,
+)
 from .panels import Panel, figure_of, timeline
 
 SIZES = {
@@ -279,8 +289,9 @@ def fig9(p: Parameters) -> Outcome:
 
 
 def _systems(p: Parameters, title: str, said: str) -> Outcome:
-    """weft over ranks beside PyG on one."""
+    """weft over ranks beside DGL and PyG on one, where they are installed."""
     graphs, left_out = only_here(p["graphs"])
+    here = others_here() if p["pyg"] else []
     rows: list[Row] = []
     compared = []
     for graph, name in named(graphs, _NAMES).items():
@@ -288,21 +299,28 @@ def _systems(p: Parameters, title: str, said: str) -> Outcome:
         layouts |= {f"CAGNET, {r}": (r, "cagnet-1d", "random") for r in p["ranks"] if r > 1}
         mine = epochs_of(graph, layouts, 2, p["hidden"], p, name=name)
         compared += _over_cagnet(mine)
-        others = against_pyg(graph, 2, p["hidden"], p["epochs"], 1, mine[0]) if p["pyg"] else []
-        base = next((row["seconds"] for row in others if row["contender"] != "weft"), None)
+        others = against_others(graph, 2, p["hidden"], p["epochs"], 1, mine[0]) if p["pyg"] else []
         alone = next((row["seconds"] for row in others if row["contender"] == "weft"), mine[0]["seconds"])
-        if base:
-            mine += [row | {"algorithm": "PyG, 1"} for row in others if row["contender"] != "weft"]
-            compared.append(
-                Compared(f"one rank: baseline over ours, {name}", said, f"{base / alone:.2f} (PyG, in turn)")
+        others = [row | {"algorithm": f"{OTHERS[row['contender']]}, 1"} for row in others
+                  if row["contender"] in OTHERS]  # fmt: skip
+        mine += others
+        compared += [
+            Compared(
+                f"one rank: baseline over ours, {name}",
+                said,
+                f"{row['seconds'] / alone:.2f} ({OTHERS[row['contender']]}, in turn)",
             )
+            for row in others
+        ]
+        times = {row["contender"]: row["seconds"] for row in others}
+        base = next((times[contender] for contender in here if contender in times), alone)
         for row in mine:
-            row["over_baseline"] = (base or alone) / row["seconds"]
+            row["over_baseline"] = base / row["seconds"]
         rows += mine
     panels = [
         Panel("seconds of an epoch", rows, "graph", "seconds", "algorithm", log=True),
         Panel(
-            "speedup over PyG" if p["pyg"] and pyg_here() else "speedup over one rank",
+            f"speedup over {OTHERS[here[0]]}" if here else "speedup over one rank",
             rows,
             "graph",
             "over_baseline",
@@ -310,9 +328,8 @@ def _systems(p: Parameters, title: str, said: str) -> Outcome:
             line=1.0,
         ),
     ]
-    notes = ["DGL is not run; CAGNET is its 1D algorithm as bench/baselines has it", *left_out]
-    if not p["pyg"] or not pyg_here():
-        notes.append("PyG is left out" if pyg_here() else "PyG is not installed")
+    notes = ["CAGNET is its 1D algorithm as bench/baselines has it", *left_out]
+    notes += [f"{name} is not run" for name in ("DGL", "PyG") if name not in map(OTHERS.get, here)]
     return Outcome(rows, compared, figure_of(panels, title, 2), notes)
 
 
