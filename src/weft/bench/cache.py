@@ -13,11 +13,12 @@ import torch
 
 from ..comm import Communicator, Ledger, run_ranks
 from ..errors import UserError
-from ..graph import load, open_store, write_store
+from ..graph import open_store, write_store
 from ..minibatch import PullAhead
 from ..train import RunConfig, Trainer
 from ..train.sampled import Sampled
 from .pictures import new_figure, save
+from .ranks import furnished
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def bench_cache(
     """
     if ranks < 2:
         raise UserError("on one rank nothing travels. Use --ranks 2 or more.")
-    loaded = load(f"{graph}{',' if ':' in graph else ':'}features={features},classes=16")
+    loaded = furnished(graph, features)
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         store = str(write_store(loaded, Path(folder) / "g.weft"))
         size = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs, "ranks": ranks}
