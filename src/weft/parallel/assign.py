@@ -17,7 +17,7 @@ from ..graph import Graph, Store
 from ..graph.readers.files import map_array
 from ..graph.rows import index_dtype
 from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
-from ..partition.methods import pick
+from ..partition.methods import BY_ROWS, pick
 from ..partition.stochastic import Sampler
 from ..partition.stream import vertex_work
 from .blocks import Blocks
@@ -127,11 +127,10 @@ def _make(
     asked = _options(options, seed)
     if batches is not None and options.partition == "stochastic":
         asked.sampler = batches()
-    by_rows = options.partition == "stream"
-    by_rows |= options.partition == "auto" and pick(source, grid.size) == "stream"
+    method = pick(source, grid.size) if options.partition == "auto" else options.partition
     asked.vertex_work = vertex_work(source.num_features)
-    if by_rows and options.order == "none":  # no arcs are loaded
-        return Blocks.of_parts(partition_for_grid(source, grid.shape, "stream", asked), grid)
+    if method in BY_ROWS and options.order == "none":  # no arcs are loaded
+        return Blocks.of_parts(partition_for_grid(source, grid.shape, method, asked), grid)
     graph = bare(source)
     if options.partition in ("block", "random") or options.partition.endswith(".npy"):
         blocks = _without_arcs(source, grid, options.partition, seed)
