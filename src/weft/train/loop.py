@@ -69,6 +69,7 @@ class Loop:
         self.result = Result(resumed=[self.progress.epoch, self.progress.step] if resume else None)
         # An epoch after the first is steady, A·X is kept by then: it is the one that is reported.
         first = self.progress.epoch
+        self._first = first
         self._reported = min(first + 1, self.options.epochs)
         if self._reported == first and self.progress.step:
             self._reported = 0  # half an epoch tells nothing
@@ -102,7 +103,7 @@ class Loop:
         trainer, p, result = self.trainer, self.progress, self.result
         reported = p.epoch == self._reported
         if reported and self.comm.size > 1:
-            result.foretold = trainer.predict(p.epoch)
+            result.foretold = trainer.predict(p.epoch, steady=p.epoch > self._first)
         watch: StepWatch | None = self._watch() if reported else None
         with watch or nullcontext(), Ledger(self.comm) if self.comm.size > 1 else nullcontext() as moved:
             started = time.perf_counter()
