@@ -73,6 +73,9 @@ class Encoder(ABC):
     def dry(self, wrap: Wrap) -> Encoder:
         """The same without numbers, on lines that count."""
 
+    def warm(self) -> None:  # noqa: B027
+        """What an epoch after the first finds done; of one without numbers."""
+
     def under_way(self) -> list[Model]:
         """The weights of batches that have begun and not ended, the oldest first; between updates."""
         return []
@@ -164,11 +167,13 @@ class Whole(Encoder):
         out.placed = self.placed.dry(wrap)
         if self.A.holds(self.features.given):
             out.A.hold(out.features.given)
-            # An epoch that is steady has the products of the input already.
-            out.model.train()
-            with torch.no_grad():
-                out.model(out.A, out.features.given, Noise(0, 0))
         return out
+
+    def warm(self) -> None:
+        if self.A.holds(self.features.given):  # an epoch that is steady has the products of the input already
+            self.model.train()
+            with torch.no_grad():
+                self.model(self.A, self.features.given, Noise(0, 0))
 
 
 def blank_model(model: Model) -> Model:
@@ -183,11 +188,14 @@ def first_learned(ids: Tensor, n: int, width: int, seed: int, dtype: torch.dtype
 
 
 def foretold(encoder: Encoder, steps: Callable[[], Iterable[Step]], after: Callable[[Encoder], Update],
-             last: Callable[[Encoder], None]) -> Volume:  # fmt: skip
-    """What this rank receives in these steps with their updates, and in what follows the last."""
+             last: Callable[[Encoder], None], steady: bool = True) -> Volume:  # fmt: skip
+    """What this rank receives in these steps with their updates, and in what follows the last; `steady`:
+    what the first epoch makes for all is there."""
 
     def prepare(wrap: Wrap) -> Callable[[], object]:
         dry = encoder.dry(wrap)
+        if steady:
+            dry.warm()
 
         def work() -> None:
             dry.run(steps(), after(dry))

@@ -70,6 +70,7 @@ class Loop:
         self.result = Result(resumed=[self.progress.epoch, self.progress.step] if resume else None)
         # An epoch after the first is steady, A·X is kept by then: it is the one that is reported.
         first = self.progress.epoch
+        self._first = first
         self._reported = min(first + 1, self.options.epochs)
         if self._reported == first and self.progress.step:
             self._reported = 0  # half an epoch tells nothing
@@ -124,7 +125,8 @@ class Loop:
         """What the epoch will move, where the layers can be run without numbers; every rank calls it."""
         result = self.result
         with not_foretold(self.comm) as why:
-            result.foretold = self.trainer.predict(self.progress.epoch)
+            epoch = self.progress.epoch
+            result.foretold = self.trainer.predict(epoch, steady=epoch > self._first)
         if why:
             result.foretold, result.not_foretold = Volume(), why[0]
 
