@@ -28,8 +28,8 @@ _BREATHS = (
 )  # fmt: skip
 """Where a column is still not reached: whose cut ("": the best so far), its room relative to the bound, and
 what a part may send relative to the aim."""
-_CYCLES = 4
-"""Refinements by clusters in a breath, at most."""
+_CYCLES, _PATIENCE = 4, 3
+"""Refinements by clusters in a breath, at most; breaths in a row that may bring nothing."""
 _LEVELS, _PRICES = 4, ((30.0, 20.0), (8.0, 2.0))
 """Steps of more room, where ε cannot be met and a column is not reached; (excess, message) tried at each."""
 
@@ -80,12 +80,15 @@ def best(
             break
         for lane in lanes:
             found += [lane.within(most, *prices) for prices in _PRICES]
+    idle = 0
     for name, room, share in _BREATHS:
-        if any(map(aim.reached, found)):
+        if any(map(aim.reached, found)) or idle == _PATIENCE:
             break
-        lane = next((lane for lane in lanes if lane.name == name), first)
-        start = lane.found[0] if name else min(found, key=aim.rank)
+        ahead = min(found, key=aim.rank)
+        start = next((one for one in found if one.name == name), ahead)
+        lane = next(lane for lane in lanes if start in lane.found)
         found += lane.breathe(start, room, share, cycle)
+        idle = 0 if min(map(aim.rank, found))[:3] < aim.rank(ahead)[:3] else idle + 1
     for one in found:
         tell(
             f"{one.name}: volume {one.cost.volume_total:,}, at most {one.cost.volume_max:,} a part, "
