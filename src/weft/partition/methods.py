@@ -17,7 +17,7 @@ from ..graph.guard import free_bytes
 from ..kernels.sampling import ALL
 from . import simple
 from .arcs import row_weights
-from .best import best
+from .best import CUTS, best
 from .hypergraph import Hypergraph, choose_preset, load_library
 from .metis import metis, metis_bytes
 from .stochastic import Sampler, stochastic_hypergraph, uniform_batches
@@ -226,7 +226,11 @@ def _best(graph: Graph, parts: int, options: PartitionOptions, both: bool) -> np
             return options.cuts[method].numpy()
         return _cut(graph, parts, method, options, both)[0]
 
-    made = best(graph, parts, cut, options.epsilon, options.seed, options.tell)
+    cycles = None
+    if importlib.util.find_spec(CUTS["hypergraph"]) is not None:
+        hypergraph = Hypergraph.both_nets(graph) if both else Hypergraph.column_net(graph)
+        cycles = hypergraph.cycles(parts, options.epsilon, options.preset, options.seed, options.threads)
+    made = best(graph, parts, cut, options.epsilon, options.seed, options.tell, cycles)
     weights = row_weights(graph)
     _tell_balance("best", np.bincount(made, weights=weights, minlength=parts), int(weights.max()), options)
     return made
