@@ -19,6 +19,7 @@ import torch
 from weft.kernels import native
 
 from .ranks import Ranks
+from .skips import pytest_runtest_makereport as pytest_runtest_makereport
 
 hypothesis.settings.register_profile("weft", derandomize=True, deadline=None, database=None, print_blob=False)
 hypothesis.settings.load_profile("weft")

@@ -14,7 +14,8 @@ import weft
 
 from .devices import NamedDevices
 
-ROOMS = ("parallel", "nn", "minibatch", "train")
+ROOMS = ("parallel", "nn", "minibatch", "train", "partition", "pyg", "report", "cli")
+"""Not `planner` and `bench`: what they measure is this machine's CPU."""
 FACTORIES = {
     "empty", "zeros", "ones", "full", "arange", "tensor", "rand", "randn", "randint", "randperm", "eye",
     "linspace", "as_tensor",
@@ -60,6 +61,7 @@ def test_a_training_step_names_every_device():
         config.model.hidden, config.batch.batch_size = 4, batch
         if batch:
             config.batch.fanouts = "3,2"
+        config.model.layer_norm = True
         with NamedDevices(*ROOMS):
             trainer = Trainer(graph, config)
             trainer.step(1)

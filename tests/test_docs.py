@@ -7,6 +7,8 @@ import importlib.util
 import inspect
 import json
 import re
+import subprocess
+import sys
 import threading
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,9 +23,10 @@ from weft.cli.completion import commands
 from weft.cli.options import captured
 from weft.comm import run_ranks
 from weft.errors import UserError
+from weft.graph.known import KNOWN
 from weft.graph.loading import ARC_OPTIONS, GENERATORS
 
-from .snippets import blocks, mentioned, options
+from .snippets import ROOT, blocks, mentioned, options
 
 DOCS = Path(__file__).parent.parent / "docs"
 SMALL = {'"cora"': '"sbm:nodes=97,features=8,classes=4"', "epochs=200": "epochs=4"}
@@ -209,6 +212,42 @@ def test_a_page_that_names_an_option_or_a_command_that_is_gone_is_told(known):
     )
     here = Path("page.md").resolve()
     assert [line.split()[1:] for line in mentioned(here)] == [["plan", "g", "--b"], ["train", "g", "--a"]]
+
+
+def test_what_pages_say_of_weft_by_a_dotted_name_is_there_after_import_weft_alone():
+    """What is called, as attributes; what is only named may be imported.
+
+    In a process of its own: here other tests have imported the packages.
+    """
+    pages = [ROOT / "README.md", *(DOCS / page for page in ALL if page != "log.md")]
+    names = {name for page in pages for name in dotted(page.read_text(encoding="utf-8"))}
+    assert {"weft.graph.from_pyg()", "weft.RunConfig()", "weft.parallel.Shared"} <= names
+    code = """
+import operator, pkgutil, sys, weft
+for name in sys.argv[1:]:  # those that are called first: what others import would help them
+    operator.attrgetter(name[5:-2])(weft) if name.endswith("()") else pkgutil.resolve_name(name)
+"""
+    called_first = sorted(names, key=lambda name: not name.endswith("()"))
+    done = subprocess.run([sys.executable, "-c", code, *called_first], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = "`weft.Grpah(x)`, `weft.toml`, weft.a, `g.weft`\n```python\nimport weft.nn\nweft.load('k')\n```\n"
+    assert dotted(page) == {"weft.Grpah()", "weft.load()"}
+
+
+def test_as_many_data_sets_are_known_as_the_page_says():
+    text = (DOCS / "your-own-data.md").read_text(encoding="utf-8")
+    assert f"{len(KNOWN)} public ones are known by name" in text
+
+
+def dotted(text: str) -> set[str]:
+    """Names like `weft.graph.load` in code, with () where they are called; not what their line imports."""
+    code = [line for block in _CODE.finditer(text) for line in re.split(r"[\n;]", block[1] or block[2])]
+    found = (_DOTTED.findall(line) for line in code if not re.match(r"\s*(from|import) weft", line))
+    return {name + "()" * bool(call) for names in found for name, call in names} - {"weft.toml"}
+
+
+_CODE = re.compile(r"^```python[^\n]*\n(.*?)^```$|`([^`\n]+)`", re.DOTALL | re.MULTILINE)
+_DOTTED = re.compile(r"(?<![\w./-])(weft(?:\.[A-Za-z_]\w*)+)(?![\w/])(\()?")
 
 
 def test_shell_blocks_of_pages_are_understood_by_the_commands_own_parsers():

@@ -1,7 +1,7 @@
 """README.md runs from top to bottom: every command and every snippet, in order, in a fresh folder.
 
 By default graphs are smaller, weft's commands run in this process and ranks are threads. Set
-WEFT_README_SCALE=full to run every line as it stands, each in a process of its own; that takes minutes.
+WEFT_README_SCALE=full to run every line as it stands, each in a process of its own, as `.ci/run` does once.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -38,6 +39,24 @@ def test_a_wheel_installs_into_an_empty_environment_and_trains_without_a_compile
     assert "weft/report/style.css" in names
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
     trains(wheel, tmp_path / "fresh")
+
+
+def test_a_source_distribution_holds_what_a_build_needs_and_nothing_else(tmp_path):
+    """Where no wheel fits, pip builds from this."""
+    pytest.importorskip("scikit_build_core", reason="scikit-build-core is not installed: ./dev does it")
+    make = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    run([sys.executable, "-c", make, tmp_path], cwd=ROOT)
+    (packed,) = tmp_path.glob("weft-*.tar.gz")
+    with tarfile.open(packed) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    assert {"pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "PKG-INFO"} <= names
+    for pattern in ("*.py", "*.cpp", "*.h", "*.css", "py.typed"):
+        needed = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob(pattern)}
+        assert needed, pattern
+        assert needed <= names, pattern
+    rooms = {name.partition("/")[0] for name in names if "/" in name}
+    assert rooms == {"src"}
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
 def built(folder: Path) -> Path:

@@ -377,13 +377,19 @@ NB_MODULE(_native, m) {
     return names;
   });
   m.def("name_bus_errors", &weft::name_bus_errors);
-  m.def("refine", [](int64_t n, int64_t parts, Address starts, Address nets, Address weights, int64_t most,
-                     int64_t send, int64_t receive, double excess, double message, int64_t passes,
-                     uint64_t seed, Address owner, Address change) {
+  m.def("refine", [](int64_t n, int64_t columns, int64_t parts, Address starts, Address nets, Address home,
+                     Address weights, int64_t most, int64_t send, int64_t receive, double excess,
+                     double message, int64_t passes, uint64_t seed, Address owner, Address change) {
     nb::gil_scoped_release free;
-    return weft::refine({n, parts, at<const int64_t>(starts), at<const int32_t>(nets), at<const int64_t>(weights),
-                         most, send, receive, excess, message, passes, seed, at<int32_t>(owner),
-                         at<double>(change)});
+    return weft::refine({n, columns, parts, at<const int64_t>(starts), at<const int32_t>(nets),
+                         at<const int32_t>(home), at<const int64_t>(weights), most, send, receive, excess,
+                         message, passes, seed, at<int32_t>(owner), at<double>(change)});
+  });
+  m.def("join", [](int64_t n, int64_t columns, Address starts, Address nets, Address weights, Address owner,
+                   int64_t most, uint64_t seed, Address label) {
+    nb::gil_scoped_release free;
+    return weft::join({n, columns, at<const int64_t>(starts), at<const int32_t>(nets),
+                       at<const int64_t>(weights), at<const int32_t>(owner), most, seed, at<int32_t>(label)});
   });
   m.def("pool", [] { return std::string(weft::pool_name()); });
   nb::class_<Scores>(m, "Scores")

@@ -1,6 +1,7 @@
 #include "refine.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -26,16 +27,16 @@ class Pins {
     int32_t part, count;
   };
 
-  Pins(const Refinement& r) : begin_(r.n + 1, 0), table_(r.n, -1), length_(r.n, 0) {
-    std::vector<int64_t> size(r.n, 0);
+  Pins(const Refinement& r) : begin_(r.columns + 1, 0), table_(r.columns, -1), length_(r.columns, 0) {
+    std::vector<int64_t> size(r.columns, 0);
     for (int64_t e = 0; e < r.starts[r.n]; ++e) ++size[r.nets[e]];
     int64_t tables = 0;
-    for (int64_t j = 0; j < r.n; ++j) {
+    for (int64_t j = 0; j < r.columns; ++j) {
       // One more than the pins: a vertex is in its new part before it leaves the old one.
       begin_[j + 1] = begin_[j] + std::min(size[j] + 1, r.parts);
       if (size[j] > kShort) table_[j] = tables, tables += r.parts;
     }
-    entry_.resize(begin_[r.n]);
+    entry_.resize(begin_[r.columns]);
     place_.assign(tables, -1);
     for (int64_t v = 0; v < r.n; ++v)
       for (int64_t e = r.starts[v]; e < r.starts[v + 1]; ++e) add(r.nets[e], r.owner[v]);
@@ -95,10 +96,16 @@ class Search {
   Search(const Refinement& r)
       : r_(r), pins_(r), between_(r.parts * r.parts, 0), sent_(r.parts, 0), received_(r.parts, 0),
         load_(r.parts, 0), messages_(r.parts, 0), connected_(r.parts, 0), won_(r.parts, 0), lost_(r.parts, 0),
-        members_(r.parts), place_(r.n), draw_{r.seed}, heavy_(4 * (1 + r.message + r.excess)) {
-    for (int64_t j = 0; j < r.n; ++j)
+        rows_(r.parts, 0), own_begin_(r.n + 1, 0), members_(r.parts), place_(r.n), draw_{r.seed},
+        heavy_(4 * (1 + r.message + r.excess)) {
+    for (int64_t j = 0; j < r.columns; ++j)
       for (auto e = pins_.begin(j); e != pins_.end(j); ++e)
-        if (e->part != r.owner[j]) cross(r.owner[j], e->part, 1);
+        if (e->part != owner(j)) cross(owner(j), e->part, 1);
+    for (int64_t v = 0; v < r.n; ++v) {
+      for (int64_t e = r.starts[v]; e < r.starts[v + 1]; ++e)
+        if (r.home[r.nets[e]] == v) own_.push_back(r.nets[e]);
+      own_begin_[v + 1] = int64_t(own_.size());
+    }
     for (int64_t v = 0; v < r.n; ++v) load_[r.owner[v]] += r.weights[v], enter(v);
   }
 
@@ -107,13 +114,13 @@ class Search {
     for (int64_t pass = 0; pass < r_.passes; ++pass) {
       int64_t now = 0;
       // Those first whom an epoch waits for: of parts that send too much the most read vertices.
-      std::vector<int32_t> order;
+      std::vector<std::pair<int64_t, int32_t>> busiest;
       for (int64_t v = 0; v < r_.n; ++v)
-        if (sent_[r_.owner[v]] > r_.send && pins_.connectivity(v) > 1) order.push_back(v);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int32_t a, int32_t b) { return pins_.connectivity(a) > pins_.connectivity(b); });
-      for (int32_t v : order) now += improve(v);
-      order.clear();
+        if (sent_[r_.owner[v]] > r_.send)
+          if (const int64_t many = readers(v)) busiest.emplace_back(-many, v);
+      std::sort(busiest.begin(), busiest.end());
+      for (auto& each : busiest) now += improve(each.second);
+      std::vector<int32_t> order;
       for (int64_t v = 0; v < r_.n; ++v)
         if (boundary(v)) order.push_back(v);
       for (int64_t i = int64_t(order.size()) - 1; i > 0; --i) std::swap(order[i], order[draw_.below(i + 1)]);
@@ -135,7 +142,10 @@ class Search {
   std::vector<int64_t> sent_, received_, load_;
   std::vector<int32_t> messages_;                // that a part sends
   std::vector<int32_t> connected_, won_, lost_;  // scratch, 0 between calls
-  std::vector<int32_t> touched_;
+  std::vector<int32_t> rows_;                    // that v sends to each part; scratch as well
+  std::vector<int32_t> touched_, told_;          // the parts of won_ and lost_, of rows_
+  std::vector<int64_t> own_begin_;
+  std::vector<int32_t> own_;  // the nets that a vertex owns: its own, or those of all that it stands for
   std::vector<std::vector<int32_t>> members_;
   std::vector<int32_t> place_;
   Draw draw_;
@@ -143,6 +153,22 @@ class Search {
   std::vector<int32_t> found_;       // parts that have a net of the vertex at hand
   double heavy_;                     // what a unit of work above the bound is worth: more than all else
   double cost_ = 0;                  // by how much it has changed
+
+  int32_t owner(int64_t j) const { return r_.owner[r_.home[j]]; }
+
+  // Rows that others read of v: of all its own nets.
+  int64_t readers(int64_t v) const {
+    int64_t many = 0;
+    for (int64_t i = own_begin_[v]; i < own_begin_[v + 1]; ++i) many += pins_.connectivity(own_[i]) - 1;
+    return many;
+  }
+
+  // What the part sends of v's own nets.
+  void sends_own(int32_t v, int32_t part, int32_t many) {
+    for (int64_t i = own_begin_[v]; i < own_begin_[v + 1]; ++i)
+      for (auto e = pins_.begin(own_[i]); e != pins_.end(own_[i]); ++e)
+        if (e->part != part) cross(part, e->part, many);
+  }
 
   void enter(int32_t v) {
     auto& mine = members_[r_.owner[v]];
@@ -177,20 +203,18 @@ class Search {
 
   void move(int32_t v, int32_t q) {
     const int32_t p = r_.owner[v];
-    for (auto e = pins_.begin(v); e != pins_.end(v); ++e)
-      if (e->part != p) cross(p, e->part, -1);
+    sends_own(v, p, -1);
     for (int64_t e = r_.starts[v]; e < r_.starts[v + 1]; ++e) {
       const int32_t j = r_.nets[e];
       const bool left = pins_.remove(j, p) == 0, came = pins_.add(j, q) == 0;
-      if (j == v) continue;
-      if (left) cross(r_.owner[j], p, -1);
-      if (came) cross(r_.owner[j], q, 1);
+      if (r_.home[j] == v) continue;
+      if (left) cross(owner(j), p, -1);
+      if (came) cross(owner(j), q, 1);
     }
     leave(v);
     r_.owner[v] = q;
     enter(v);
-    for (auto e = pins_.begin(v); e != pins_.end(v); ++e)
-      if (e->part != q) cross(q, e->part, 1);
+    sends_own(v, q, 1);
     load_[p] -= r_.weights[v], load_[q] += r_.weights[v];
   }
 
@@ -202,36 +226,47 @@ class Search {
     int64_t came = 0, left = 0;  // columns of others that q will receive, that p will not
     touched_.clear();
     for (int64_t e = r_.starts[v]; e < r_.starts[v + 1]; ++e) {
-      const int32_t j = r_.nets[e], o = r_.owner[j];
-      if (j == v) continue;
+      const int32_t j = r_.nets[e], o = owner(j);
+      if (r_.home[j] == v) continue;
       const bool goes = pins_.count(j, p) == 1, comes = pins_.count(j, q) == 0;
       if ((goes || comes) && !lost_[o] && !won_[o]) touched_.push_back(o);
       lost_[o] += goes, won_[o] += comes;
       left += goes, came += comes;
     }
-    // v's own row: p reads it still, q reads it already.
-    const bool stays = pins_.count(v, p) > 1, there = pins_.count(v, q) > 0;
-    const int64_t readers = pins_.connectivity(v) - 1, then = readers + stays - there;
+    // v's own rows: some p reads still, some q reads already.
+    int64_t stays = 0, there = 0, readers = 0;
+    told_.clear();
+    for (int64_t i = own_begin_[v]; i < own_begin_[v + 1]; ++i) {
+      const int32_t j = own_[i];
+      readers += pins_.connectivity(j) - 1;
+      for (auto e = pins_.begin(j); e != pins_.end(j); ++e) {
+        if (e->part == p) stays += e->count > 1;
+        else if (!rows_[e->part]++) told_.push_back(e->part);
+      }
+    }
+    there = rows_[q];
+    const int64_t then = readers + stays - there;
     double sent = 0;
-    int64_t messages = 0;
     auto sends = [&](int32_t o, int64_t more) { sent += over(sent_[o] + more, r_.send) - over(sent_[o], r_.send); };
+    // Between p and q both ways; then who writes to them, and whom v writes to.
+    const int64_t forth = between_[p * r_.parts + q], back = between_[q * r_.parts + p];
+    int64_t messages = (forth + won_[p] - there > 0) - (forth > 0) + (back - lost_[q] + stays > 0) - (back > 0);
     for (int32_t o : touched_) {
+      if (o == p || o == q) continue;
       messages -= lost_[o] && to_p[o * r_.parts] == lost_[o];
       messages += won_[o] && to_q[o * r_.parts] == 0;
-      if (o != p && o != q) sends(o, won_[o] - lost_[o]);
+      sends(o, won_[o] - lost_[o]);
     }
     sends(p, won_[p] - lost_[p] - readers);
     sends(q, won_[q] - lost_[q] + then);
-    const int32_t p_to_q = won_[p], q_to_p = lost_[q];
     for (int32_t o : touched_) won_[o] = lost_[o] = 0;
-    for (auto e = pins_.begin(v); e != pins_.end(v); ++e) {
-      const int32_t s = e->part;
-      if (s == p) continue;
-      messages -= between_[p * r_.parts + s] == 1 && !(s == q && p_to_q);
-      messages += s != q && between_[q * r_.parts + s] == 0;
+    for (int32_t s : told_) {
+      if (s != q) {
+        messages -= between_[p * r_.parts + s] == rows_[s];
+        messages += between_[q * r_.parts + s] == 0;
+      }
+      rows_[s] = 0;
     }
-    // q sends v to p, which is a new message where it sent nothing else, or nothing else any more.
-    messages += stays && to_p[q * r_.parts] == q_to_p;
     auto receives = [&](int32_t s, int64_t more) {
       return over(received_[s] + more, r_.receive) - over(received_[s], r_.receive);
     };
@@ -282,7 +317,7 @@ class Search {
       for (auto i = pins_.begin(j); i != pins_.end(j); ++i)
         if (!connected_[i->part]++) found_.push_back(i->part);
     }
-    const int64_t readers = pins_.connectivity(v) - 1;
+    const int64_t readers = this->readers(v);
     const bool busy = sent_[p] > r_.send || received_[p] > r_.receive || load_[p] > r_.most;
     Few roomy, crowded, known;
     if (left || busy) {
@@ -355,5 +390,49 @@ class Search {
 }  // namespace
 
 int64_t refine(const Refinement& r) { return Search(r).run(); }
+
+int64_t join(const Joining& r) {
+  constexpr int64_t kPins = 64;  // nets of more say little about who belongs together
+  std::vector<int64_t> begin(r.columns + 1, 0), load(r.weights, r.weights + r.n);
+  for (int64_t e = 0; e < r.starts[r.n]; ++e) ++begin[r.nets[e] + 1];
+  for (int64_t j = 0; j < r.columns; ++j) begin[j + 1] += begin[j];
+  std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+  std::vector<int32_t> pin(r.starts[r.n]), order(r.n), many(r.n, 1), found;
+  for (int64_t v = 0; v < r.n; ++v)
+    for (int64_t e = r.starts[v]; e < r.starts[v + 1]; ++e) pin[next[r.nets[e]]++] = int32_t(v);
+  for (int64_t v = 0; v < r.n; ++v) r.label[v] = order[v] = int32_t(v);
+  Draw draw{r.seed};
+  for (int64_t i = r.n - 1; i > 0; --i) std::swap(order[i], order[draw.below(i + 1)]);
+  std::vector<double> near(r.n, 0);
+  for (int32_t v : order) {
+    if (r.label[v] != v || many[v] > 1) continue;  // it has joined, or is joined
+    found.clear();
+    for (int64_t e = r.starts[v]; e < r.starts[v + 1]; ++e) {
+      const int64_t j = r.nets[e], size = begin[j + 1] - begin[j];
+      if (size < 2 || size > kPins) continue;
+      for (int64_t i = begin[j]; i < begin[j + 1]; ++i) {
+        const int32_t u = pin[i], c = r.label[u];
+        if (c == v || r.owner[u] != r.owner[v]) continue;
+        if (near[c] == 0) found.push_back(c);
+        near[c] += 1.0 / double(size - 1);
+      }
+    }
+    int32_t best = -1;
+    for (int32_t c : found)
+      if (load[c] + load[v] <= r.most && (best < 0 || near[c] > near[best] || (near[c] == near[best] && c < best)))
+        best = c;
+    for (int32_t c : found) near[c] = 0;
+    if (best < 0) continue;
+    r.label[v] = best;
+    ++many[best], load[best] += load[v];
+  }
+  // Whoever was joined stands for himself, so labels are one step deep: now 0, 1, 2 …
+  std::vector<int32_t> name(r.n, -1);
+  int32_t names = 0;
+  for (int64_t v = 0; v < r.n; ++v)
+    if (r.label[v] == v) name[v] = names++;
+  for (int64_t v = 0; v < r.n; ++v) r.label[v] = name[r.label[v]];
+  return names;
+}
 
 }  // namespace weft

@@ -14,6 +14,18 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
+    from . import cli as cli
+    from . import comm as comm
+    from . import graph as graph
+    from . import kernels as kernels
+    from . import minibatch as minibatch
+    from . import nn as nn
+    from . import parallel as parallel
+    from . import partition as partition
+    from . import planner as planner
+    from . import pyg as pyg
+    from . import report as report
+    from . import train as train
     from .comm import Communicator as Communicator
     from .comm import Ledger as Ledger
     from .comm import connect as connect
@@ -65,12 +77,30 @@ __all__ = [
     "ranks",
 ]
 
+_ROOMS = (
+    "cli",
+    "comm",
+    "graph",
+    "kernels",
+    "minibatch",
+    "nn",
+    "parallel",
+    "partition",
+    "planner",
+    "pyg",
+    "report",
+    "train",
+)
+"""Packages that are there after `import weft` alone: `weft.graph.from_pyg`."""
+
 
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"weft.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"weft.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_ROOMS, "__version__"]

@@ -49,6 +49,10 @@ class Note(UserWarning):
     """
 
 
+class NotForetold(UserError):
+    """A layer that looks at numbers: where there are none, nothing tells what it would move."""
+
+
 class NoSetting(UserError, AttributeError):
     """A setting that is not there; `hasattr` understands it too."""
 

@@ -70,6 +70,31 @@ def told(number: int) -> str:
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
+class Ended(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, where files that are half written are put away first; `number` tells which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def tidying() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what is inside of this as Ctrl-C does: its scratch files go.
+
+    Python gives signals to the main thread alone; other threads end as they would.
+    """
+
+    def end(number: int, frame: Any) -> None:
+        raise Ended(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _handled_by(end, (signal.SIGTERM, signal.SIGHUP)):
+        yield
+
+
 _heard: Asked | None = None
 
 
@@ -107,9 +132,11 @@ def listening() -> Iterator[Asked]:
 
 
 @contextlib.contextmanager
-def _handled_by(handler: Callable[[int, Any], None]) -> Iterator[dict[int, Any]]:
-    """All that we listen to go to `handler`, inside of this; (number → who had it before)."""
-    before = {int(number): signal.getsignal(number) for number in caught()}
+def _handled_by(
+    handler: Callable[[int, Any], None], numbers: tuple[signal.Signals, ...] = SIGNALS
+) -> Iterator[dict[int, Any]]:
+    """These signals go to `handler`, inside of this; (number → who had it before)."""
+    before = {int(number): signal.getsignal(number) for number in caught(numbers)}
     for number in before:
         signal.signal(number, handler)
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tomllib
 from pathlib import Path
 
@@ -158,3 +160,31 @@ def test_what_cannot_be_converted_piece_by_piece_is_said(weft, tmp_path, words, 
     assert (answer.status, answer.err.count("\n")) == (2, 1)
     assert message in answer.err
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "left"),
+    [
+        (("convert", "g.txt", "out.weft"), "stream.assemble.Pointers", [".out.weft.convert"]),
+        (("convert", "karate", "out.weft"), "store._write", []),
+        (("generate", "er", "--nodes", "50", "--stream", "--out", "out.weft"), "stream.assemble.Pointers",
+         [".out.weft.convert"]),
+        (("generate", "er", "--nodes", "50", "--stream", "--out", "out.txt"), "stream.drawn.in_order", []),
+        (("generate", "er", "--nodes", "50", "--out", "out.weft"), "store._write", []),
+        (("partition", "karate", "--parts", "2", "--out", "out.weft"), "store._write", []),
+        (("partition", "g.weft", "--parts", "2", "--method", "stream", "--out", "out.weft"),
+         "renumber.Writer", []),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_being_written_goes_when_the_command_is_told_to_end(
+    weft, monkeypatch, words, place, left
+):
+    Path("g.txt").write_text("0 1\n1 2\n2 0\n")
+    weft("convert", "karate", "g.weft")
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(f"weft.graph.{place}", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    answer = weft(*words)
+    assert (answer.status, answer.err.splitlines()[-1]) == (143, "weft: stopped.")
+    assert sorted(p.name for p in Path().iterdir()) == sorted([*left, "g.txt", "g.weft"])
+    assert signal.getsignal(signal.SIGTERM) == before
+    monkeypatch.undo()

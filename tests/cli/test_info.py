@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_what_a_reader_notes_is_one_line_on_standard_error(weft):
     Path("g.csv").write_text("0,1,3\n0,1,4\n")
     answer = weft("info", "g.csv", "--arc-columns", "kind", "--json")
     assert (answer.status, json.loads(answer.out)["arcs"]) == (0, 1)
-    assert answer.err == "weft: g.csv: 1 arcs were given again and merged: of kind the first is kept.\n"
+    assert answer.err == "weft: g.csv: 1 arc was given again and merged: of kind the first is kept.\n"
 
 
 def test_a_store_is_described_piece_by_piece_as_a_graph_is(tmp_path):
@@ -89,3 +90,9 @@ def test_a_store_is_described_piece_by_piece_as_a_graph_is(tmp_path):
     for number, graph in enumerate(graphs):
         store = open_store(write_store(graph, tmp_path / f"{number}.weft"), verify=False)
         assert info.describe_store(store) == info.describe(graph)
+
+
+def test_the_scores_of_a_run_have_the_places_that_weft_train_prints(weft):
+    said = weft("train", "karate", "--epochs", "3", "--out", "run").out
+    (trained,) = re.findall(r"^accuracy .* val (\d\.\d{4})", said, re.MULTILINE)
+    assert re.search(rf"^val_accuracy\s+{trained}$", weft("info", "run").out, re.MULTILINE)

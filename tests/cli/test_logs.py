@@ -249,6 +249,20 @@ def test_tensorboard_and_wandb_hear_of_every_epoch(weft: Weft, packages):
     assert run.named["config"]["model"]["hidden"] == 8
 
 
+@pytest.mark.filterwarnings("ignore")  # of packages that are not ours
+def test_the_real_tensorboard_reads_back_what_it_was_told(weft: Weft):
+    pytest.importorskip("tensorboard", reason="the package tensorboard is no part of weft's extras")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert weft("train", *QUICK, "--log", "tensorboard").status == 0
+    read = EventAccumulator("run/tensorboard")
+    read.Reload()
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    for name in ("loss", "val_accuracy"):
+        told = [(event.step, event.value) for event in read.Scalars(name)]
+        assert told == [(line["epoch"], pytest.approx(line[name])) for line in lines]
+
+
 def test_a_run_that_goes_on_is_one_curve_there_too(weft: Weft, packages, monkeypatch):
     from weft.train import Trainer
 

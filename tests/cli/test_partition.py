@@ -38,6 +38,21 @@ def test_the_file_holds_the_parts_that_the_figures_are_of(weft: Weft):
     )
 
 
+@pytest.mark.parametrize("graph", [GRAPH, "g.weft"])
+@pytest.mark.parametrize("out", ["p.npy", "p.weft"])
+def test_a_disk_without_room_is_said_before_anything_is_cut(weft: Weft, monkeypatch, graph, out):
+    from weft.graph import load, write_store
+
+    write_store(load(GRAPH), "g.weft")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_199})())
+    monkeypatch.setattr("weft.partition.partition_for_grid", None)  # who cuts fails
+    answer = weft("partition", graph, "--parts", "4", "--method", "stream", "--out", out)
+    assert answer.status == 2
+    assert "are needed in . for the " in answer.err
+    assert answer.err.endswith("are free. Make room, or give another folder with --out.\n")
+    assert not Path(out).exists()
+
+
 def test_a_saved_assignment_trains(weft: Weft):
     weft("partition", GRAPH, "--parts", "3", "--method", "metis", "--out", "p.npy")
     answer = weft("verify", GRAPH, "--ranks", "3", "--engine", "threads", "--strategy", "halo",
@@ -78,6 +93,19 @@ def test_several_methods_make_a_table(weft: Weft):
     assert [line.split()[0] for line in lines[2:]] == ["random", "metis", "hypergraph"]
     rows = json.loads(weft("partition", GRAPH, "--parts", "4", "--method", "random,hash", "--json").out)
     assert [row["method"] for row in rows["methods"]] == ["random", "hash"]
+
+
+def test_of_a_store_a_grid_s_volumes_are_counted_row_by_row(weft: Weft, monkeypatch):
+    from weft.graph import load, write_store
+
+    write_store(load(GRAPH), "g.weft")
+    words = ("--grid", "2x3x1", "--method", "hash", "--json")
+    memory = json.loads(weft("partition", GRAPH, *words).out)
+    monkeypatch.setattr("weft.parallel.assign.bare", None)
+    monkeypatch.setattr("weft.partition.grids.rows_and_columns", None)
+    rows = json.loads(weft("partition", "g.weft", *words).out)
+    for key in ("volume_gather", "volume_reduce", "imbalance"):
+        assert rows[key] == pytest.approx(memory[key]), key
 
 
 def test_a_grid_has_its_two_volumes(weft: Weft):

@@ -21,7 +21,7 @@ def test_train_on_ranks_then_predict_on_others(capfd):
     capfd.readouterr()
     assert main(["predict", "r", "--ranks", "1", "--into", "alone"]) == 0
     capfd.readouterr()
-    assert main(["predict", "r", "--ranks", "2", "--memory-budget", "10kB", "--into", "small"]) == 0
+    assert main(["predict", "r", "--ranks", "2", "--memory", "10kB", "--into", "small"]) == 0
     capfd.readouterr()
     for name in ("embeddings.npy", "classes.npy"):
         one = np.load(f"alone/{name}")

@@ -23,6 +23,21 @@ def test_nothing_is_overwritten(weft: Weft):
     assert answer.err == "weft: mine.html exists already. Choose another --out, or remove it.\n"
 
 
+def test_runs_may_stand_before_and_after_an_option(weft: Weft):
+    for name in "ab":
+        written(Path(name), 3)
+    assert weft("report", "a", "--out", "x.html", "b").status == 0
+    assert "2 runs" in Path("x.html").read_text()
+    answer = weft("report", "a", "--owt", "x.html", "b")
+    assert (answer.status, "Did you mean '--out'?" in answer.err) == (2, True)
+    assert "arguments are required: RUN. See" in weft("report", "--out", "y.html").err
+
+
+def test_that_a_folder_is_no_run_is_said_before_that_the_page_exists(weft: Weft):
+    Path("report.html").write_text("precious")
+    assert "no folder nothing." in weft("report", "nothing").err
+
+
 def test_a_folder_that_is_no_run_is_one_line(weft: Weft):
     Path("empty").mkdir()
     written(Path("a"), 3)

@@ -62,6 +62,36 @@ def test_an_unknown_paper_figure_or_parameter_is_one_line_with_the_list(weft):
     assert (told.status, "'many' is not a whole number" in told.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("demirci fig4c graph=corra", "unknown graph 'corra'. Did you mean 'cora'?"),
+        ("demirci fig3 graph=email-enrom", "unknown graph 'email-enrom'. Did you mean 'email-enron'?"),
+        ("demirci table2 graphs=karate;krate", "unknown graph 'krate'. Did you mean 'karate'?"),
+        ("demirci fig5 graph=copapersdblp", "copapersdblp is not under"),
+        ("demirci fig4a graph=my.mtx", "no file my.mtx. Check the path."),
+        ("demirci table3 graph=kroneker:scale=4", "unknown generator 'kroneker'. Did you mean 'kronecker'?"),
+        ("mggcn fig7 graphs=er:nods=4", "unknown argument of er 'nods'. Did you mean 'nodes'?"),
+        ("p3 fig10 graph=ogbn-product", "unknown graph 'ogbn-product'. Did you mean 'ogbn-products'?"),
+        ("demirci table2 parts=1", "--set parts=1: nothing crosses then. Give 2 or more."),
+    ],
+)
+def test_a_graph_that_was_asked_for_and_is_not_here_is_not_replaced(weft, bare_data, words, message):
+    paper, name, change = words.split(" ", 2)
+    told = weft("reproduce", paper, name, "--set", change)
+    assert (told.status, told.out, told.err.count("\n")) == (2, "", 1)
+    assert message in told.err
+    assert not list(Path().glob("reproduced/*.csv"))
+
+
+def test_the_list_of_a_paper_says_what_its_full_size_needs(weft):
+    told = weft("reproduce", "besta").out
+    assert re.search(r"^  figure +what --full needs$", told, re.M)
+    for item in PAPERS["besta"].items:
+        if item.run:
+            assert re.search(rf"^  {item.name} +{re.escape(item.needs)}$", told, re.M), item.name
+
+
 def test_what_cannot_be_run_says_why(weft):
     told = weft("reproduce", "mggcn", "table2")
     assert told.status == 2
@@ -88,7 +118,7 @@ TINY = "er:nodes=60,degree=5,features=8,classes=3"
 _FED = ["graph=kronecker:scale=6,degree=6", "features=4", "hidden=2", "batch_size=16", "batches=1",
         "rounds=1", "fanouts=3,2", "engine=threads"]  # fmt: skip
 _SCALING = [f"graphs={TINY}", "hidden=4", *THREADS]
-_HALO = ["graph=none", f"instead={TINY}", *THREADS]
+_HALO = [f"instead={TINY}", *THREADS]
 _ATTENTION = [
     "vertices=64",
     "features=4",
@@ -113,8 +143,8 @@ CHEAP = {
         "fig3": ["graph=karate", "ranks=1,2", "hidden=4", "paper_ranks=4", *THREADS],
         "fig4a": [*_HALO, "ranks=2", "hidden=4"],
         "fig4b": [*_HALO, "layers=2,3", "widths=3,5"],
-        "fig4c": ["graph=none", "instead=sbm:nodes=90,classes=3", "ranks=1,3", "epochs=4"],
-        "fig5": ["graph=none", f"instead={TINY}", "parts=3", "batch_size=9", "fresh=5", "sampled=4",
+        "fig4c": ["graph=sbm:nodes=90,classes=3", "ranks=1,3", "epochs=4"],
+        "fig5": [f"instead={TINY}", "parts=3", "batch_size=9", "fresh=5", "sampled=4",
                  "steps=2", "fanouts=3,2", "engine=threads"],
         "table3": [*_HALO, "parts=3", "widths=1,2"],
         "table4": [*_HALO, "hidden=4", "pyg=0"],
@@ -216,6 +246,17 @@ def test_each_item_gives_rows_with_their_sizes_a_picture_and_the_papers_numbers(
     assert all(line in text for line in answer["sizes"])
     assert Path(f"{base}.png").read_bytes().startswith(b"\x89PNG")
     check_own(answer, OWN.get((paper, name), set()))
+
+
+@pytest.mark.parametrize("name", ["fig8", "fig10", "table5", "fig12", "fig16"])
+def test_p3_is_run_on_data_sets_too(weft, bare_data, tmp_path, name):
+    ring = [f"{v} {(v + step) % 40}\n" for v in range(40) for step in (1, 7)]
+    (tmp_path / "data" / "ring.txt").write_text("".join(ring))
+    sets = [word for change in CHEAP["p3"][name] for word in ("--set", change)]
+    told = weft("reproduce", "p3", name, "--no-plot", "--json", *sets, "--set", "graph=ring")
+    assert told.status == 0, told.err
+    rows = json.loads(told.out)["rows"]
+    assert {(row["graph"], row["vertices"], row["arcs"]) for row in rows} == {("ring", 40, 80)}
 
 
 def check_own(answer, names: set[str]) -> None:

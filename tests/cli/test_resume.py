@@ -81,6 +81,30 @@ def test_the_same_command_goes_on_with_a_run_that_died_and_says_nothing_is_left_
     assert json.loads(weft("train", *QUICK, "--out", died, "--json").out)["resumed"] == [8, 0]
 
 
+def test_a_trace_that_a_stopped_run_wrote_stands_in_the_way_of_nothing(weft, died):
+    """It is neither overwritten, nor a reason not to go on, nor asked for again by the run's own config."""
+    words = [*QUICK, "--trace", "t.json"]
+    Path("t.json").write_text("the trace of the first part")
+    answer = weft("train", *words, "--out", died)
+    assert answer.status == 0, answer.err
+    assert "trace     t.2.json: t.json was there already" in answer.out
+    assert same_weights(died, "whole")
+    assert Path("t.json").read_text() == "the trace of the first part"
+    assert json.loads(Path("t.2.json").read_text())["traceEvents"]
+    assert weft("train", *words, "--out", died).out.startswith("run       died ended, 12 epochs")
+    answer = weft("train", *words, "--out", "another")  # a run that begins writes where it was told to
+    assert (answer.status, answer.err.count("\n")) == (2, 1)
+    assert not Path("another").exists()
+
+
+def test_resume_and_the_config_of_a_run_with_a_trace_do_not_ask_for_it_again(weft, monkeypatch):
+    die(weft, monkeypatch, *QUICK, "--trace", "t.json")
+    assert weft("train", "--resume", "died").status == 0
+    assert weft("train", "died/config.toml", "--out", "again").status == 0
+    assert losses("again") == losses("died")
+    assert [path.name for path in Path().glob("*.json")] == ["t.json"]
+
+
 def test_resume_takes_the_settings_of_the_run_and_other_ranks(weft, died):
     from weft.cli import main
 

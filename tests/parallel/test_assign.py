@@ -118,13 +118,14 @@ def test_only_rank_0_reads_the_whole_graph_of_a_store(tmp_path, monkeypatch):
     assert orders[0] == wanted.order.tolist()
 
 
-def test_parts_made_in_passes_load_no_arcs_of_a_store(tmp_path, monkeypatch):
+@pytest.mark.parametrize("partition", ["stream", "hash"])
+def test_parts_that_follow_from_rows_load_no_arcs_of_a_store(tmp_path, monkeypatch, partition):
     store = open_store(write_store(small(), tmp_path / "g.weft"), verify=False)
     monkeypatch.setattr("weft.parallel.assign.bare", None)
     for grid in (Grid(4), Grid(2, 2), Grid(1, 1, 3)):
 
         def work(comm: Communicator, grid: Grid = grid) -> list[int]:
-            return assign(store, grid, ParallelConfig(partition="stream"), 0, comm).order.tolist()
+            return assign(store, grid, ParallelConfig(partition=partition), 0, comm).order.tolist()
 
         orders = run_threads(work, grid.size)
         assert all(order == orders[0] for order in orders)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.errors import UserError
 from weft.parallel import Blocks, Grid
+from weft.parallel import blocks as module
+from weft.parallel.assign import check_assignment
 from weft.parallel.blocks import even_sizes, starts
+from weft.train.config import ParallelConfig
 
 side = st.integers(1, 4)
 
@@ -82,3 +87,44 @@ def test_a_part_that_no_rank_has_is_refused(parts, wild):
         str(caught.value)
         == f"the partition has part {wild}, but 4 ranks have 0 to 3. Make it with --parts 4."
     )
+
+
+class Widest(TorchDispatchMode):
+    """The most numbers of 8 bytes that anything made inside of this has."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple) else (out,):
+            if isinstance(x, torch.Tensor) and x.element_size() == 8:
+                self.most = max(self.most, x.numel())
+        return out
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8])
+def test_places_of_parts_are_counted_some_at_a_time_and_stable(kind, monkeypatch):
+    monkeypatch.setattr(module, "SOME", 7)
+    generator = torch.Generator().manual_seed(1)
+    parts = torch.randint(4, (101,), generator=generator).to(kind)
+    parts[parts == 2] = 1  # an empty part
+    with Widest() as widest:
+        found = Blocks.of_parts(parts, Grid(4))
+    assert widest.most <= 8
+    assert found.sizes == parts.long().bincount(minlength=4).tolist()
+    assert found.order.tolist() == parts.long().argsort(stable=True).tolist()
+    key = torch.randperm(101, generator=generator)
+    first = key.argsort()
+    by_key = Blocks.of_parts(parts, Grid(4), key).order.tolist()
+    assert by_key == first[parts.long()[first].argsort(stable=True)].tolist()
+
+
+def test_a_file_of_parts_is_checked_without_their_order(monkeypatch):
+    np.save("p.npy", np.array([0, 2, 1, 2], dtype=np.uint64))
+    monkeypatch.setattr(Blocks, "of_parts", None)
+    check_assignment(4, Grid(3), ParallelConfig(partition="p.npy"))
+    with pytest.raises(UserError, match="the partition has part 2, but 2 ranks have 0 to 1"):
+        check_assignment(4, Grid(2), ParallelConfig(partition="p.npy"))
+    np.save("p.npy", np.array([0, 1 << 32, 1, 2]))
+    with pytest.raises(UserError, match="the partition has part 4294967296, but 3 ranks"):
+        check_assignment(4, Grid(3), ParallelConfig(partition="p.npy"))

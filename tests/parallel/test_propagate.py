@@ -303,21 +303,21 @@ def test_each_rank_holds_only_its_share_of_the_arcs():
 def test_a_plan_that_reads_too_little_is_caught(monkeypatch):
     from weft.parallel import cutting, direct
 
-    honest = cutting.Exchange
+    honest = cutting.exchange_along
 
-    def careless(comm, sizes, need=None, overlap=True):
+    def careless(comm, sizes, need, overlap, by_host):
         if need is not None and comm.size > 1:
-            give = honest(comm, sizes, need, overlap)
+            give = honest(comm, sizes, need, overlap, by_host)
             assert give.give is not None
             # Somebody gives the row before the one that was asked for.
             give.give = [(rows - 1).clamp(min=0) for rows in give.give]
             return give
-        return honest(comm, sizes, need, overlap)
+        return honest(comm, sizes, need, overlap, by_host)
 
     case = ((3, 1, 1), "sparse", "none", ("sum",), 31, 5, False, "even", True)
     run_ranks(check, 3, "threads", *case)
     for way in (cutting, direct):  # without the C++ kernels, and with them
-        monkeypatch.setattr(way, "Exchange", careless)
+        monkeypatch.setattr(way, "exchange_along", careless)
     with pytest.raises(AssertionError, match="forward"):
         run_ranks(check, 3, "threads", *case)
 

@@ -5,12 +5,13 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 from weft.graph import Graph
-from weft.partition import Hypergraph
+from weft.partition import Hypergraph, measure, partition_graph
 
-from .cases import assigned
+from .cases import assigned, communities
 
 
 @given(assigned())
@@ -48,3 +49,21 @@ def test_ctrl_c_ends_a_long_cut_at_once_and_the_handler_is_back_after_it():
         "    os.kill(os.getpid(), signal.SIGINT)\n"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGINT
+
+
+def test_a_v_cycle_makes_parts_better_keeps_the_balance_and_repeats():
+    pytest.importorskip("mtkahypar")
+    graph = communities(classes=4, nodes=240).with_self_loops()
+    hypergraph = Hypergraph.column_net(graph)
+    start = partition_graph(graph, 4, "random").numpy()
+    before = measure(graph, start, 4)
+    made = [hypergraph.cycles(4, 0.05, "deterministic", 0, 1)(start) for _ in range(2)]
+    after = measure(graph, made[0], 4)
+    assert np.array_equal(*made)
+    assert after.volume_total < before.volume_total
+    assert after.loads.max() <= 1.05 * -(-after.loads.sum() // 4) + 1
+
+
+def test_a_v_cycle_of_no_nets_leaves_the_parts():
+    alone = Hypergraph.column_net(Graph.from_arcs([], [], 6))
+    assert alone.cycles(3, 0.1, "deterministic", 0)(np.arange(6) % 3).tolist() == [0, 1, 2, 0, 1, 2]

@@ -10,6 +10,7 @@ import torch
 from weft.errors import UserError
 from weft.graph import Graph, karate
 from weft.partition import METHODS, PRESETS, PartitionOptions, check_method, measure, partition_graph
+from weft.partition.methods import pick
 
 from .cases import communities
 
@@ -110,6 +111,15 @@ def test_mistakes_are_named(method, parts, options, message):
     with pytest.raises(UserError) as caught:
         partition_graph(karate(), parts, method, PartitionOptions(**options))
     assert str(caught.value).startswith(message)
+
+
+def test_auto_takes_passes_where_metis_has_no_room(monkeypatch):
+    graph = communities()
+    monkeypatch.setattr("weft.partition.methods._HYPERGRAPH_PINS", 100)
+    needed = 64 * graph.num_arcs + 100 * graph.num_nodes
+    for free, wanted in ((needed, "metis"), (needed - 1, "stream")):
+        monkeypatch.setattr("weft.partition.methods.free_bytes", lambda free=free: free)
+        assert pick(graph, 4) == wanted
 
 
 @pytest.mark.parametrize(("method", "module"), [("metis", "pymetis"), ("hypergraph", "mtkahypar")])

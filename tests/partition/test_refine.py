@@ -8,7 +8,7 @@ import pytest
 from weft.graph import Graph, er, kronecker
 from weft.kernels import native
 from weft.partition import measure, partition_graph
-from weft.partition.best import Aim, Contender, best
+from weft.partition.best import Aim, Contender, Lane, best
 from weft.partition.methods import PartitionOptions
 from weft.partition.refine import Nets, Price, plain, refine, work_bound
 
@@ -195,3 +195,106 @@ def test_columns_come_before_work_only_where_epsilon_cannot_be_met():
             10**6, loads[0], 0 if can_be_met else loads[1],
         )  # fmt: skip
         assert min((light, heavy), key=aim.rank) is taken
+
+
+def cliques(many: int, each: int, parts: int) -> tuple[Graph, np.ndarray]:
+    """Cliques in pairs; the two of a pair lie in two parts, and no vertex gains by moving alone."""
+    inside = [(a, b) for a in range(each) for b in range(each) if a != b]
+    arcs = [(c * each + a, c * each + b) for c in range(many) for a, b in inside]
+    for c in range(0, many, 2):
+        arcs += [(c * each + i, (c + 1) * each + i) for i in range(2)]
+        arcs += [((c + 1) * each + i, c * each + i) for i in range(2)]
+    source, target = np.array(arcs).T
+    return Graph.from_arcs(source, target), np.repeat(np.arange(many) % parts, each)
+
+
+@pytest.mark.parametrize("message", [0.0, 1.0, 30.0])
+def test_the_change_that_clusters_count_is_that_of_counting_anew(message):
+    draw = np.random.default_rng(1)
+    for seed, (nodes, count) in enumerate([(60, 5), (90, 2), (300, 70), (900, 4)]):
+        target, source = draw.integers(0, nodes, 6 * nodes), (draw.random(6 * nodes) ** 3 * nodes).astype(int)
+        graph = Graph.from_arcs(source, target, nodes)
+        parts = draw.integers(0, count, nodes)
+        price = bounds(graph, parts, count, excess=3.0, message=message)
+        nets = Nets.of(graph)
+        label = nets.labels(parts, 10**6, seed)
+        joined, owner = nets.joined(label), np.zeros(label.max() + 1, dtype=np.int64)
+        owner[label] = parts
+        assert np.array_equal(owner[label], parts)  # clusters are of one part
+        assert len(owner) < 0.8 * nodes
+        before = price.of(measure(graph, parts, count))
+        made, change = joined.refine(owner, count, price, seed, passes=3)
+        assert price.of(measure(graph, made[label], count)) - before == pytest.approx(change, rel=1e-9)
+        made, change = nets.cycle(parts, count, price, seed, passes=3)
+        assert change <= 0
+        assert price.of(measure(graph, made, count)) - before == pytest.approx(change, rel=1e-9)
+
+
+def test_a_cluster_is_no_heavier_than_was_asked_and_the_same_for_the_same_seed():
+    graph, owner = cliques(many=16, each=6, parts=4)
+    nets = Nets.of(graph)
+    label = nets.labels(owner, 60, 3)
+    assert np.bincount(label, weights=nets.weights).max() <= 60
+    assert sorted(set(label.tolist())) == list(range(label.max() + 1))
+    assert np.array_equal(label, nets.labels(owner, 60, 3))
+    assert nets.joined(label).weights.sum() == nets.weights.sum()
+
+
+def test_clusters_move_where_no_vertex_alone_would():
+    graph, owner = cliques(many=160, each=6, parts=2)
+    price = Price(work_bound(Nets.of(graph).weights, 2, 0.1), 10**6, 10**6)
+    nets = Nets.of(graph)
+    alone, together = (measure(graph, f(owner, 2, price)[0], 2) for f in (nets.refine, nets.cycle))
+    assert alone.volume_total == measure(graph, owner, 2).volume_total
+    assert together.volume_total < 0.2 * alone.volume_total
+    assert together.loads.max() <= price.most
+
+
+def test_without_the_extension_a_cycle_is_a_refinement(monkeypatch):
+    monkeypatch.setattr(native, "extension", None)
+    graph, owner = cliques(many=4, each=3, parts=2)
+    price = Price(10**6, 10**6, 10**6)
+    nets = Nets.of(graph)
+    assert np.array_equal(nets.cycle(owner, 2, price)[0], nets.refine(owner, 2, price)[0])
+
+
+def test_where_a_column_is_not_reached_clusters_move_with_the_librarys_cycle_in_between():
+    graph, owner = cliques(many=160, each=6, parts=2)
+    together = np.repeat(np.arange(160) // 2 % 2, 6)  # each pair, but for one
+    together[:6] = 1 - together[:6]
+    first, wanted = (measure(graph, x, 2) for x in (owner, together))
+    aim = Aim(wanted.volume_total, wanted.volume_max, 2, 10**6, int(1.1 * first.loads.mean()))
+    lane = Lane(Nets.of(graph), aim, Contender("metis", owner, first), 0)
+    assert not any(aim.reached(lane.again()) for _ in range(3))
+    seen: list[np.ndarray] = []
+
+    def cycle(parts: np.ndarray) -> np.ndarray:
+        seen.append(parts)
+        return parts
+
+    tried = lane.breathe(lane.found[0], 1.0, 1.0, cycle)
+    assert len(seen) == 1
+    assert measure(graph, seen[0], 2).loads.max() <= aim.most
+    assert aim.reached(tried[-1])
+    assert tried == lane.found[-len(tried) :]
+
+
+@pytest.mark.parametrize("columns_reached", [True, False])
+def test_best_tries_clusters_only_where_a_column_is_not_reached(columns_reached):
+    graph, owner = cliques(many=160, each=6, parts=4)
+    pair = np.repeat(np.arange(160) // 2 % 4, 6)
+    seen: list[np.ndarray] = []
+
+    def cycle(parts: np.ndarray) -> np.ndarray:
+        seen.append(parts)
+        return parts
+
+    if not columns_reached:  # less volume than the other, and more messages: no vertex alone changes that
+        for first, second in enumerate((1, 2, 3, 0)):
+            pair[12 * first : 12 * first + 12] = np.repeat([first, second], 6)
+    cuts = {"metis": owner, "hypergraph": pair}
+    said: list[str] = []
+    made = measure(graph, best(graph, 4, cuts.__getitem__, 0.05, 0, said.append, cycle), 4)
+    assert bool(seen) != columns_reached
+    assert made.volume_total <= min(measure(graph, x, 4).volume_total for x in cuts.values())
+    assert any("in clusters" in line for line in said) != columns_reached

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from weft.errors import UserError
-from weft.graph import load
-from weft.parallel import Grid, choose
+from weft.graph import Graph, Store, load, open_store, write_store
+from weft.graph.renumber import renumbered
+from weft.parallel import Blocks, Grid, choose
 from weft.partition.grids import line_volumes
 from weft.planner import cuts
 from weft.planner.cost import Machine
@@ -110,6 +111,73 @@ def test_a_graph_too_large_to_cut_is_sampled_and_says_so(monkeypatch):
     random = cut(shape, Grid(3), "random", "gcn")
     assert sampled.read.sum() < random.read.sum()
     assert whole.read.sum() == line_volumes(graph, whole.blocks.parts, (3, 1))[0]
+
+
+def test_of_a_large_store_a_plan_reads_stretches_of_the_pointers_and_not_all(tmp_path, monkeypatch):
+    graph = load("er:nodes=3001,degree=8,directed=true,features=3,classes=2,seed=3")
+    path = write_store(graph, tmp_path / "g.weft")
+    monkeypatch.setattr(cuts, "STRETCHES", 7)
+    monkeypatch.setattr(cuts, "STRETCH", 13)
+    read = []
+    look = Store._map
+
+    def spy(self, key, first=0, last=None):
+        read.append((key, self.num_nodes + 1 - first if last is None else last - first))
+        return look(self, key, first, last)
+
+    monkeypatch.setattr(Store, "_map", spy)
+    shape = Shape.of(open_store(path, verify=False), counted_arcs=10)
+    found = cut(shape, Grid(4), "random", "gcn")
+    assert found.how == "from degrees"
+    assert {key for key, _ in read} == {"indptr"}
+    assert sum(count for _, count in read) == 7 * 14
+    whole = cut(Shape.of(graph, counted_arcs=10), Grid(4), "random", "gcn")
+    assert found.read.sum() == pytest.approx(whole.read.sum(), rel=0.1)
+
+
+@pytest.fixture
+def in_parts(tmp_path) -> tuple[Graph, Store]:
+    """Four communities, of which the store has each as a part, and parts are not even."""
+    graph = load("sbm:nodes=901,classes=4,features=4,degree=5,seed=2")
+    label = graph.labels.clone()
+    label[:150] = 0
+    order = label.argsort(stable=True)
+    lying = renumbered(graph, order)
+    path = write_store(lying, tmp_path / "p.weft", parts=label.bincount(minlength=4).tolist())
+    return lying, open_store(path, verify=False)
+
+
+@pytest.mark.parametrize("grid", [Grid(4), Grid(2, 2), Grid(2, 1, 2)], ids=str)
+def test_the_parts_of_a_store_are_planned_as_they_lie_and_not_as_random(in_parts, grid):
+    graph, store = in_parts
+    counted = cut(Shape.of(store), grid, "block", "gcn")
+    assert counted.how == "counted"
+    assert counted.blocks.sizes == store.parts
+    assert counted.read.sum() == line_volumes(graph, counted.blocks.parts // grid.feature, grid.shape[:2])[0]
+    sampled = cut(Shape.of(store, counted_arcs=10), grid, "block", "gcn")
+    random = cut(Shape.of(store, counted_arcs=10), grid, "random", "gcn")
+    assert sampled.how == f"sampled: {store.num_arcs:,} arcs were looked at"
+    assert sampled.blocks.sizes == store.parts
+    assert sampled.read.sum() < 0.9 * random.read.sum()
+    assert sampled.read.sum() == pytest.approx(counted.read.sum(), rel=0.2)
+    assert sampled.wrote.sum() == pytest.approx(counted.wrote.sum(), rel=0.2)
+    slabs = [arcs.sum(axis=(1, 2)) for arcs in (sampled.arcs, counted.arcs)]
+    assert slabs[0] == pytest.approx(slabs[1], rel=0.01)
+
+
+def test_blocks_that_are_no_parts_of_the_store_are_even(in_parts):
+    _, store = in_parts
+    for shape in (Shape.of(store), Shape.of(store, counted_arcs=10)):
+        assert cut(shape, Grid(3), "block", "gcn").blocks.sizes == Blocks.even(901, Grid(3)).sizes
+
+
+def test_a_row_with_more_arcs_than_are_looked_at_is_passed_over(monkeypatch):
+    star = Graph.from_arcs(list(range(1, 60)), [0] * 59, 60)
+    monkeypatch.setattr(cuts, "SAMPLED_ARCS", 64)
+    monkeypatch.setattr(cuts, "STRETCHES", 2)
+    shape = Shape.of(star.replace(features=torch.ones(60, 2)), counted_arcs=10)
+    assert [len(ends) for ends in shape.ends] == [0, 0]
+    assert cut(shape, Grid(2), "block", "gcn").how == "from degrees"
 
 
 def test_by_numbers_alone_nothing_is_cut():

@@ -148,6 +148,48 @@ def test_a_run_that_died_shows_its_curve_and_says_so(tmp_path):
     assert "Loss" in seen.words["h4"]
 
 
+def test_a_run_that_died_shows_the_scores_and_the_memory_that_its_epochs_tell(tmp_path):
+    died = written(tmp_path / "died")
+    scored = {"epoch": 1, "loss": 1.4, "val_loss": 1.5, "val_accuracy": 0.25, "test_accuracy": 0.5}
+    lines = [scored | {"rss_bytes": 3_000_000}, {"epoch": 2, "loss": 0.94, "rss_bytes": 2_000_000}]
+    (died / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = page([read_run(died)])
+    tiles = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text))
+    assert (tiles["Test accuracy"], tiles["Memory, at most"]) == ("0.5000", "3 MB")
+    assert "when last measured" in text
+    assert "of rank 0" in text
+    compared = read(page([read_run(died), read_run(written(tmp_path / "young", 1))]))
+    assert {"0.2500", "0.5000", "3 MB, rank 0"} <= set(compared.words["td"])
+
+
+def test_losses_have_as_many_places_as_the_scores_beside_them(tmp_path):
+    made = written(tmp_path / "run")
+    values = [{"epoch": 1, "loss": 1.4, "val_loss": 1.31}, {"epoch": 2, "loss": 0.94, "val_loss": 0.859}]
+    (made / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in values))
+    cells = read(page([read_run(made)])).words["td"]
+    assert {"1.4000", "1.3100", "0.9400", "0.8590"} <= set(cells)
+    assert not {"1.4", "0.94"} & set(cells)
+
+
+def test_one_rank_waits_for_nobody(tmp_path):
+    measured = {"time": {"spmm": [0.02], "waiting": [0.0], "other": [0.01]}, "ranks": 1}
+    words = read(page([read_run(written(tmp_path / "alone", 2, measured=measured))])).words
+    assert "SpMM" in words["td"] + words["th"]
+    assert "waiting" not in " ".join(words["td"] + words["th"]).lower()
+
+
+def test_settings_that_differ_are_told_as_in_a_runs_own_table(tmp_path):
+    runs = [
+        written(
+            tmp_path / name, 2, config=f'[data]\ngraph = "karate"\n[parallel]\nmove_adjacency = {value}\n'
+        )
+        for name, value in (("a", "true"), ("b", "false"))
+    ]
+    cells = read(page([read_run(run) for run in runs])).words["td"]
+    assert {"yes", "no"} <= set(cells)
+    assert not {"True", "False"} & set(cells)
+
+
 def test_a_run_that_died_after_its_second_epoch_has_its_time_line(run, tmp_path):
     shutil.copytree(run, tmp_path / "died")
     for name in ("summary.json", "weights.pt"):

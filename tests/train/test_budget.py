@@ -91,14 +91,19 @@ def test_a_store_with_a_feature_norm_is_read_in_pieces(tmp_path, fine):
     assert found["filed"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["1d", "halo", "1.5d", "2d", "3d"])
+RANKS = {"1d": 3, "halo": 3, "1.5d": 4, "a-stationary": 4, "2d": 4, "3d": 8, "feature": 2, "grid": 8}
+
+
+@pytest.mark.parametrize("strategy", RANKS)
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_ranks_learn_the_same_bits_from_files(model, strategy, fine):
-    ranks = {"1d": 3, "halo": 3, "1.5d": 4, "2d": 4, "3d": 8}[strategy]
+    ranks = RANKS[strategy]
     graph = small(nodes=163, features=WIDTH)
     more: dict[str, object] = {"strategy": strategy}
     if strategy == "1.5d":
         more["replication"] = 2
+    if strategy == "grid":
+        more |= {"grid": "2x2x2", "exchange": "sparse"}
     plain, found = (
         run_ranks(train, ranks, "threads", graph, settings(model, budget, **more))
         for budget in ("", "30KB" if ranks < 8 else "20KB")

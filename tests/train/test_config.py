@@ -324,3 +324,32 @@ def test_an_option_with_the_flag_of_another_setting_is_refused(monkeypatch):
     monkeypatch.setitem(MODELS, "mine", dataclasses.replace(MODELS["gcn"], options=Collides))
     with pytest.raises(UserError, match=r"train.epochs and model.epochs are both --epochs\. Rename"):
         fields()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"model.name": "sgc", "model.hidden": 999},
+            "model sgc has no hidden layer and does not read hidden",
+        ),
+        ({"model.name": "sgc", "model.residual": True}, "Leave out --residual, or use --model gcn"),
+        ({"model.layers": 1, "model.layer_norm": True}, "model gcn of 1 layer has no hidden layer"),
+        (
+            {"model.name": "gat", "model.layers": 1, "model.heads": 4},
+            "does not read heads.*or use --layers 2",
+        ),
+    ],
+)
+def test_what_hidden_layers_read_is_refused_where_there_are_none(settings, message):
+    config = RunConfig()
+    for path, value in settings.items():
+        update(config, path, value)
+    with pytest.raises(UserError, match=message):
+        refuse_unread(config)
+    update(config, "train.task", "link")  # there the model's rows have that width
+    if "model.hidden" in settings:
+        refuse_unread(config)
+    unsaid = RunConfig()
+    unsaid.model.name, unsaid.model.hidden = "sgc", 999  # a default of somebody's, not of this user
+    refuse_unread(unsaid)

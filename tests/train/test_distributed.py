@@ -260,3 +260,24 @@ def test_more_ranks_than_vertices_are_refused():
     with pytest.raises(UserError) as caught:
         check_assignment(karate().num_nodes, Grid(5, 7), RunConfig().parallel)
     assert str(caught.value) == "35 ranks are more than the graph's 34 vertices. Use --ranks 34 or fewer."
+
+
+def reported(comm: Communicator, strategy: str, epochs: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Words received and foretold of the epoch that a run of so many epochs reports."""
+    made = config(epochs=epochs)
+    made.parallel.strategy = strategy
+    result = Trainer(small(), made, comm).fit()
+    assert result.moved is not None
+    assert result.foretold is not None
+    return result.moved.words, result.foretold.words
+
+
+@pytest.mark.parametrize("strategy", ["1d", "halo", "2d", "feature"])
+def test_the_words_of_a_first_epoch_that_is_the_last_are_foretold_with_those_that_make_ax(strategy):
+    for (moved, foretold), (_, steady) in zip(
+        run_ranks(reported, 4, "threads", strategy, 1),
+        run_ranks(reported, 4, "threads", strategy, 2),
+        strict=True,
+    ):
+        assert moved == foretold
+        assert sum(moved.values()) > sum(steady.values())

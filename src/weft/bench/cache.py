@@ -13,11 +13,12 @@ import torch
 
 from ..comm import Communicator, Ledger, run_ranks
 from ..errors import UserError
-from ..graph import load, open_store, write_store
+from ..graph import open_store, write_store
 from ..minibatch import PullAhead
 from ..train import RunConfig, Trainer
 from ..train.sampled import Sampled
 from .pictures import new_figure, save
+from .ranks import furnished
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def bench_cache(
     """
     if ranks < 2:
         raise UserError("on one rank nothing travels. Use --ranks 2 or more.")
-    loaded = load(f"{graph}{',' if ':' in graph else ':'}features={features},classes=16")
+    loaded = furnished(graph, features)
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         store = str(write_store(loaded, Path(folder) / "g.weft"))
         size = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs, "ranks": ranks}
@@ -111,9 +112,11 @@ def draw_cache(title: str, rows: Sequence[dict[str, Any]], path: str) -> None:
         panel.text(place, row["rows"], f"{row['less']:.1f}x", ha="center", va="bottom", fontsize=8)
     if kept:
         panel.axhline(kept[0]["distinct"], color="#b3541e", linewidth=1, label="every row once")
-        panel.legend(frameon=False)
+        panel.legend(frameon=False, fontsize=8)
     panel.set_xticks(list(where), [row["budget"] for row in rows])
-    panel.set_xlabel("room of a rank for rows of others")
-    panel.set_ylabel("rows that travel in an epoch, all ranks")
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    panel.tick_params(labelsize=8)
+    panel.set_xlabel("room of a rank for rows of others", fontsize=8)
+    panel.set_ylabel("rows that travel in an epoch, all ranks", fontsize=8)
     figure.suptitle(f"{title}\nabove each bar: how many times fewer words than without room", fontsize=9)
     save(figure, path)

@@ -19,6 +19,7 @@ from ..nn.registry import MODELS, readers
 from ..pyg import accelerate
 from ..train import RunConfig, Trainer
 from ..train.trainer import peak_rss_bytes
+from .dgl import dgl_forward
 from .epoch import model_of
 
 
@@ -71,7 +72,6 @@ def _conv(name: str, graph: Graph, heads: int, last: int) -> Callable[[int, int,
 def pyg_step(graph: Graph, task: dict[str, Any], csr: bool, fast: bool = False) -> Callable[[int], object]:
     """PyG at its best: normalisation cached, and the adjacency as CSR where asked; or `fast`, by one line."""
     name, last = task["model"], task["layers"] - 1
-    elu = MODELS[model_of(name)].activation == "elu"
     conv = _conv(name, graph, task["heads"], last)
     widths = [graph.num_features, *[task["hidden"]] * last, graph.num_classes]
     layers = torch.nn.ModuleList(conv(a, b, depth) for depth, (a, b) in enumerate(pairwise(widths)))
@@ -86,17 +86,42 @@ def pyg_step(graph: Graph, task: dict[str, Any], csr: bool, fast: bool = False) 
     if csr:
         n = graph.num_nodes
         arcs = torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), torch.ones(graph.num_arcs), (n, n))
+    return _epochs(layers, lambda layer, h: layer(h, arcs, *more), x, labels, train, task)
+
+
+def dgl_step(graph: Graph, task: dict[str, Any]) -> Callable[[int], object]:
+    """DGL, with both formats of the adjacency at hand."""
+    layers, through = dgl_forward(graph, task)
+    x, labels, train = graph.features, graph.labels, graph.train_mask
+    assert x is not None
+    assert labels is not None
+    assert train is not None
+    return _epochs(layers, through, _features(x), labels, train, task)
+
+
+def _epochs(
+    layers: torch.nn.ModuleList,
+    through: Callable[[Any, torch.Tensor], torch.Tensor],
+    x: torch.Tensor,
+    labels: torch.Tensor,
+    train: torch.Tensor,
+    task: dict[str, Any],
+) -> Callable[[int], object]:
+    """An epoch of others' layers, as weft's trainer has it: activation and dropout between layers, Adam."""
+    elu = MODELS[model_of(task["model"])].activation == "elu"
     optimiser = torch.optim.Adam(layers.parameters(), lr=0.01)
 
-    def step(epoch: int) -> None:
+    def step(epoch: int) -> torch.Tensor:
         optimiser.zero_grad()
         h = x
         for depth, layer in enumerate(layers):
-            h = layer(h, arcs, *more)
+            h = through(layer, h)
             if depth < len(layers) - 1:
                 h = F.dropout(F.elu(h) if elu else h.relu(), task["dropout"])
-        F.cross_entropy(h[train], labels[train]).backward()
+        loss = F.cross_entropy(h[train], labels[train])
+        loss.backward()
         optimiser.step()
+        return loss.detach()
 
     return step
 
@@ -106,15 +131,16 @@ def main(task: dict[str, Any]) -> None:
     torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
     name = task["name"]
-    if name != "weft":
+    if name == "dgl":
+        import dgl.nn.pytorch  # type: ignore[import-not-found, unused-ignore]  # noqa: F401  as below
+    elif name != "weft":
         import torch_geometric.nn  # noqa: F401  so that its import counts as idle memory
     idle = peak_rss_bytes()
     graph = open_store(task["store"], verify=False).graph()
-    step = (
-        weft_step(graph, task)
-        if name == "weft"
-        else pyg_step(graph, task, name == "pyg-csr", name == "accelerate")
-    )
+    if name in ("weft", "dgl"):
+        step = (weft_step if name == "weft" else dgl_step)(graph, task)
+    else:
+        step = pyg_step(graph, task, name == "pyg-csr", name == "accelerate")
     del graph
     seconds = []
     for epoch in range(1, task["epochs"] + 3):

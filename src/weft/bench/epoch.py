@@ -13,9 +13,10 @@ from typing import Any
 
 from ..errors import UserError, unknown
 from ..graph import load, write_store
+from .dgl import MODELS as DGL
 
-CONTENDERS = ("weft", "pyg-csr", "pyg-edges", "accelerate")
-"""weft; PyG's layers on a torch CSR adjacency; on `edge_index`; the last after `weft.accelerate(model)`."""
+CONTENDERS = ("weft", "pyg-csr", "pyg-edges", "accelerate", "dgl")
+"""weft; PyG's layers on a torch CSR adjacency; on `edge_index`; so after `weft.accelerate(model)`; DGL's."""
 MODELS = ("gcn", "sage", "gat", "gat+arcs", "gatv2", "transformer", "gine", "resgated", "pna", "rgcn")
 """Models that both have, with the arc features and kinds of the graph; GAT reads them as gat+arcs."""
 _CSR = ("gcn", "sage")
@@ -41,6 +42,8 @@ def check_contenders(models: list[str], against: list[str]) -> None:
             raise unknown("model for this benchmark", model, list(MODELS))
         if model not in _CSR and "pyg-csr" in against:
             raise UserError(f"PyG's layer of {model} takes no CSR matrix. Use --against pyg-edges.")
+        if model not in DGL and "dgl" in against:
+            raise UserError(f"weft's adapter of DGL has no {model}. Use --model {' or '.join(DGL)}.")
 
 
 def stored(graph: str, folder: str, models: list[str]) -> Path:
@@ -100,12 +103,14 @@ def in_a_process(task: dict[str, Any]) -> dict[str, Any]:
     """Seconds of the task's epochs and peak memory, from `weft.bench.contender`."""
     command = [sys.executable, "-m", "weft.bench.contender", json.dumps(task)]
     environment = os.environ | {"OMP_NUM_THREADS": str(task["threads"])}
-    if task["name"].startswith("pyg"):
+    if task["name"].startswith(("pyg", "dgl")):
         environment["THP_MEM_ALLOC_ENABLE"] = "0"  # as torch comes: weft alone changes it
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1].rstrip(".")
         if "torch_geometric" in last:
             raise UserError("PyG is not installed. Use: pip install 'weft[pyg]'.")
+        if "No module named 'dgl'" in last:
+            raise UserError("DGL is not installed, and no part of weft. Leave out --against dgl.")
         raise UserError(f"the contender {task['name']} failed: {last}. Try a smaller graph.")
     return json.loads(done.stdout)

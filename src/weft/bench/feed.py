@@ -15,13 +15,14 @@ import torch
 
 from ..comm import Communicator, Ledger, run_ranks
 from ..errors import UserError
-from ..graph import load, open_store, write_store
+from ..graph import Graph, Store, open_store, write_store
 from ..parallel import Volume
 from ..train import RunConfig, Trainer
 from ..train.classes import Classes
 from ..train.result import agrees
 from ..train.sampled import FEEDS
 from .pictures import new_figure, save
+from .ranks import furnished
 
 
 @dataclass(frozen=True)
@@ -37,62 +38,96 @@ class Task:
     """Batches a round."""
     rounds: int
     pipeline: bool = False
+    partition: str = "random"
 
 
 def bench_feed(
     graph: str, features: Sequence[int], ranks: Sequence[int], task: Task, engine: str
 ) -> dict[str, Any]:
     """A row for each width of features, hidden width, number of ranks and feed; and where the two cross."""
-    if min(ranks) < 2:
-        raise UserError("on one rank nothing travels, whatever the feed. Use --ranks 2 or more.")
-    loaded = load(f"{graph}{',' if ':' in graph else ':'}features={max(features)},classes=16")
+    check_ranks(min(ranks))
+    loaded = furnished(graph, max(features))
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        stores = {}
-        for width in features:
-            assert loaded.features is not None
-            cut = loaded.replace(features=loaded.features[:, :width].contiguous())
-            stores[width] = str(write_store(cut, Path(folder) / f"{width}.weft"))
+        stores = {
+            width: str(write_store(narrowed(loaded, width), Path(folder) / f"{width}.weft"))
+            for width in features
+        }
         facts = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs}
-        del loaded, cut
+        del loaded
         for size in ranks:
             for width in features:
                 answers = run_ranks(
                     "weft.bench.feed:measure", size, engine, stores[width], asdict(task), stall_seconds=600
                 )
-                for number, row in enumerate(answers[0]):
-                    each = [answer[number] for answer in answers]
-                    assert all(agrees(r["words"], r["predicted"]) for r in each), (
-                        "not the words that were predicted"
-                    )
-                    seconds = statistics.median(
-                        max(r["seconds"][k] for r in each) for k in range(task.rounds)
-                    )
-                    rows.append({
-                        "ranks": size, "features": width, "hidden": row["hidden"], "feed": row["feed"],
-                        "bytes": sum(r["bytes"] for r in each), "messages": sum(r["messages"] for r in each),
-                        "by_phase": {p: sum(r["words"].get(p, 0) for r in each) for p in
-                                     dict.fromkeys(p for r in each for p in r["words"])},
-                        "seconds": seconds, "seeds_per_second": row["seeds"] / seconds,
-                        "batch_size": row["batch_size"], "batches": row["batches"],
-                    })  # fmt: skip
+                rows += _rows(answers, width, task)
+    return _result(graph, facts, task, engine, rows)
+
+
+def join_feed(
+    comm: Communicator, graph: str, loaded: Graph, features: Sequence[int], task: Task
+) -> dict[str, Any]:
+    """The same on ranks that somebody started, which may lie on several hosts; every rank calls it with the
+    graph as `furnished` gives it with the largest width."""
+    check_ranks(comm.size)
+    rows: list[dict[str, Any]] = []
+    for width in features:
+        mine = _measure(comm, narrowed(loaded, width), asdict(task))
+        rows += _rows(comm.all_gather_json(mine), width, task)
+    facts = {"vertices": loaded.num_nodes, "arcs": loaded.num_arcs}
+    return _result(graph, facts, task, comm.engine, rows)
+
+
+def check_ranks(ranks: int) -> None:
+    """Refuse one rank."""
+    if ranks < 2:
+        raise UserError("on one rank nothing travels, whatever the feed. Use --ranks 2 or more.")
+
+
+def narrowed(graph: Graph, width: int) -> Graph:
+    """The graph with the first columns of its features."""
+    assert graph.features is not None
+    return graph.replace(features=graph.features[:, :width].contiguous())
+
+
+def _result(
+    graph: str, facts: dict[str, int], task: Task, engine: str, rows: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
-        "graph": graph,
-        **facts,
-        **asdict(task),
-        "engine": engine,
-        "rows": rows,
-        "crossings": crossings(rows),
-    }
+        "graph": graph, **facts, **asdict(task), "engine": engine, "rows": rows, "crossings": crossings(rows)
+    }  # fmt: skip
+
+
+def _rows(answers: Sequence[list[dict[str, Any]]], width: int, task: Task) -> list[dict[str, Any]]:
+    """A row for each hidden width and feed, of what every rank measured."""
+    rows = []
+    for number, row in enumerate(answers[0]):
+        each = [answer[number] for answer in answers]
+        assert all(agrees(r["words"], r["predicted"]) for r in each), "not the words that were predicted"
+        seconds = statistics.median(max(r["seconds"][k] for r in each) for k in range(task.rounds))
+        rows.append({
+            "ranks": len(answers), "features": width, "hidden": row["hidden"], "feed": row["feed"],
+            "bytes": sum(r["bytes"] for r in each), "messages": sum(r["messages"] for r in each),
+            "by_phase": {p: sum(r["words"].get(p, 0) for r in each) for p in
+                         dict.fromkeys(p for r in each for p in r["words"])},
+            "seconds": seconds, "seeds_per_second": row["seeds"] / seconds,
+            "batch_size": row["batch_size"], "batches": row["batches"],
+        })  # fmt: skip
+    return rows
 
 
 def measure(comm: Communicator, store: str, task: dict[str, Any]) -> list[dict[str, Any]]:
+    """On a rank that was started for it."""
+    return _measure(comm, open_store(store, verify=False), task)
+
+
+def _measure(comm: Communicator, source: Graph | Store, task: dict[str, Any]) -> list[dict[str, Any]]:
     """On a rank: every hidden width by both feeds, taken in turn; bytes and messages of one batch."""
     if comm.engine != "threads":
         torch.set_num_threads(1)
     rows = []
     for hidden in task["hidden"]:
-        trainers = {feed: _trainer(comm, store, task, hidden, feed) for feed in FEEDS}
+        trainers = {feed: _trainer(comm, source, task, hidden, feed) for feed in FEEDS}
         seconds: dict[str, list[float]] = {feed: [] for feed in FEEDS}
         counted = {}
         for round_ in range(1 + task["rounds"]):  # the first warms up, and is counted
@@ -119,13 +154,16 @@ def measure(comm: Communicator, store: str, task: dict[str, Any]) -> list[dict[s
     return rows
 
 
-def _trainer(comm: Communicator, store: str, task: dict[str, Any], hidden: int, feed: str) -> Trainer:
+def _trainer(
+    comm: Communicator, source: Graph | Store, task: dict[str, Any], hidden: int, feed: str
+) -> Trainer:
     config = RunConfig()
     config.model.name, config.model.hidden, config.model.dropout = task["model"], hidden, task["dropout"]
     config.model.layers = task["fanouts"].count(",") + 1
     config.batch.batch_size, config.batch.fanouts = task["batch_size"], task["fanouts"]
     config.batch.feed, config.batch.pipeline = feed, task["pipeline"]
-    return Trainer(open_store(store, verify=False), config, comm)
+    config.parallel.partition = task["partition"]
+    return Trainer(source, config, comm)
 
 
 def crossings(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

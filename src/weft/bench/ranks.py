@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import statistics
 import subprocess
@@ -18,6 +19,8 @@ from ..comm import Communicator, run_ranks
 from ..comm.launch import find_mpirun
 from ..errors import UserError, unknown
 from ..graph import Graph, load, open_store, split, write_store
+from ..graph.guard import check_fits
+from ..graph.loading import GENERATORS
 from ..parallel import STRATEGIES, choose
 from ..parallel.assign import bare
 from ..partition import PartitionOptions, check_method, partition_for_grid, partition_graph
@@ -124,6 +127,30 @@ def trainable(graph: Graph, features: int = 128, classes: int = 40, seed: int = 
     x = torch.rand(graph.num_nodes, features, generator=made)
     y = torch.randint(classes, (graph.num_nodes,), generator=made)
     return split(graph.replace(features=x, labels=y, num_classes=classes), 0.6, 0.2, seed)
+
+
+def furnished(name: str, features: int, classes: int = 16, seed: int = 0) -> Graph:
+    """The graph with random features of this width, whatever it brings: words and seconds of a batch do not
+    depend on the numbers. Its own labels and split stay, as they say which vertices are seeds; without
+    labels it gets random ones, without a split a random one.
+
+    >>> graph = furnished("karate", 5)
+    >>> graph.num_features, graph.num_classes
+    (5, 2)
+    >>> furnished("er:nodes=9", 3, 4).num_classes
+    4
+    """
+    kind, _, given = name.partition(":")
+    if kind.lower() in GENERATORS and "features" in inspect.signature(GENERATORS[kind.lower()]).parameters:
+        return load(f"{kind}:{given}{',' if given else ''}features={features},classes={classes}")
+    graph = load(name)
+    made = torch.Generator().manual_seed(seed)
+    check_fits(4 * graph.num_nodes * features, f"features of width {features}")
+    graph = graph.replace(features=torch.rand(graph.num_nodes, features, generator=made))
+    if graph.labels is None:
+        labels = torch.randint(classes, (graph.num_nodes,), generator=made)
+        graph = graph.replace(labels=labels, num_classes=classes)
+    return graph if graph.train_mask is not None else split(graph, 0.6, 0.2, seed)
 
 
 def _parts(graph: Graph, layout: Layout, folder: Path) -> str:

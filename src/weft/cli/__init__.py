@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib
 import os
+import signal
 import sys
 import time
 import warnings
@@ -82,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not getattr(error, "everywhere", False):
             _abort_others()
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("weft: stopped.", file=sys.stderr)
-        return 130
+        return 128 + getattr(stop, "number", signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has gone, as in `weft info g.weft | head -1`
         _drop_output()
         return 1

@@ -14,12 +14,12 @@ _GRAPH = "kronecker:scale=14,degree=16"
 def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench cache", "[GRAPH] [OPTIONS]",
                     "What an epoch of pull moves where a rank keeps rows of others that coming batches read "
-                    "again (--cache), beside none and beside the fewest that the room allows; a generated "
-                    "graph without features=, which this sets.",
+                    "again (--cache), beside none and beside the fewest that the room allows. Features are "
+                    "random, --features wide, on any graph.",
                     "  weft bench cache --plot cache.png\n"
                     "  weft bench cache kronecker:scale=16,degree=16 --budgets 1%,10%,50% --ranks 8\n"
                     "  weft bench cache --engine threads    words alone")  # fmt: skip
-    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"a generator ({_GRAPH})")
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"({_GRAPH})")
     parser.add_argument("--budgets", default="1%,2%,5%,10%,20%,100%", metavar="X,X",
                         help="shares of all features, or sizes (1%%,2%%,5%%,10%%,20%%,100%%)")  # fmt: skip
     numbers = {

@@ -1,4 +1,4 @@
-"""weft bench epoch: whole training epochs of weft and of PyG."""
+"""weft bench epoch: whole training epochs of weft, of PyG and of DGL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _GRAPH = "kronecker:scale=17,degree=30,features=128,classes=40"
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench epoch", "[GRAPH] [OPTIONS]",
-                    "Whole training epochs of weft and PyG, in turn, each in its own process.",
+                    "Whole training epochs of weft and PyG, or DGL where it is installed, in turn, each in "
+                    "its own process.",
                     "  weft bench epoch --against pyg\n"
                     "  weft bench epoch --model sage --against pyg-csr --threads 1\n"
                     "  weft bench epoch --model gat --against accelerate,pyg-edges\n"
@@ -38,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         "--against",
         default="pyg",
         metavar="NAMES",
-        help="pyg (both ways), pyg-csr, pyg-edges, accelerate or none (pyg)",
+        help="pyg (both ways), pyg-csr, pyg-edges, accelerate, dgl or none (pyg)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)

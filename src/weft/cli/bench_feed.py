@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 from ..errors import UserError, unknown
 from .options import Parser, whole_number
+from .ranks import everywhere
 
 _GRAPH = "kronecker:scale=15,degree=30"
 
@@ -14,14 +16,18 @@ _GRAPH = "kronecker:scale=15,degree=30"
 def run(arguments: Sequence[str]) -> int:
     parser = Parser("bench feed", "[GRAPH] [OPTIONS]",
                     "What a batch moves and takes when features are pulled by rows, and when they stay where "
-                    "they are in columns (P3); a generated graph without features=, which this sets.",
+                    "they are in columns (P3). Features are random, --features wide, on any graph; its own "
+                    "labels and split say which vertices are seeds. Under mpirun, srun or torchrun it takes "
+                    "the ranks that are there.",
                     "  weft bench feed --plot feed.png\n"
                     "  weft bench feed kronecker:scale=20,degree=16 --features 100 --hidden 16 --ranks 4\n"
-                    "  weft bench feed --ranks 2,4 --engine threads    bytes alone")  # fmt: skip
-    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"a generator ({_GRAPH})")
-    lists = {"features": "16,64,128,512", "hidden": "16,32,64,128,256", "ranks": "2,4,8"}
+                    "  weft bench feed --ranks 2,4 --engine threads    bytes alone\n"
+                    "  mpirun -n 4 --hostfile hosts weft bench feed --features 128 --hidden 32")  # fmt: skip
+    parser.add_argument("graph", nargs="?", metavar="GRAPH", default=_GRAPH, help=f"({_GRAPH})")
+    lists = {"features": "16,64,128,512", "hidden": "16,32,64,128,256"}
     for name, text in lists.items():
         parser.add_argument(f"--{name}", default=text, metavar="N,N", help=f"({text})")
+    parser.add_argument("--ranks", metavar="N,N", help="to start (2,4,8)")
     numbers = {
         "batch-size": "seeds a batch, of all ranks (1000)", "batches": "batches a round (2)",
         "rounds": "rounds of each feed, in turn; the median counts (3)",
@@ -36,21 +42,30 @@ def run(arguments: Sequence[str]) -> int:
         "--dropout", default="0.5", metavar="X", help="dropped activations don't travel (0.5)"
     )
     parser.add_argument("--pipeline", action="store_true", help="three batches in flight")
-    parser.add_argument("--engine", default="mpi", metavar="TEXT", help="mpi, torch or threads (mpi)")
+    parser.add_argument("--engine", metavar="TEXT", help="mpi, torch or threads (mpi)")
     parser.add_argument("--plot", default="", metavar="FILE", help="draw it: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse(arguments)
+    from ..comm import in_job
+
+    joins = in_job()
+    if joins and (parsed.ranks or parsed.engine):
+        raise UserError("these ranks were started by somebody else already. Leave out --ranks and --engine.")
+    asked = {name: getattr(parsed, name) for name in lists} | {"ranks": parsed.ranks or "2,4,8"}
     features, hidden, ranks = (
         sorted({whole_number(part, f"each of --{name} {text}") for part in text.split(",")})
-        for name, text in ((name, getattr(parsed, name)) for name in lists)
+        for name, text in asked.items()
     )
+    engine = parsed.engine or "mpi"
     batch, batches, rounds = (
         whole_number(getattr(parsed, name.replace("-", "_")), f"--{name}") for name in numbers
     )
-    if parsed.engine not in ("mpi", "torch", "threads"):
-        raise unknown("engine", parsed.engine, ["mpi", "torch", "threads"])
-    from ..bench.feed import Task, bench_feed, draw_feed, finite
+    if engine not in ("mpi", "torch", "threads"):
+        raise unknown("engine", engine, ["mpi", "torch", "threads"])
+    from ..bench.feed import Task, bench_feed, check_ranks, draw_feed, finite, join_feed
     from ..bench.pictures import check_drawable
+    from ..bench.ranks import furnished
+    from ..comm import connect
     from .bench import _share
 
     if parsed.plot:
@@ -59,7 +74,15 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"{parsed.graph} names its features, but --features sets them. Leave them out.")
     task = Task(hidden, batch, parsed.fanouts, parsed.model, _share(parsed.dropout), batches, rounds,
                 parsed.pipeline)  # fmt: skip
-    result = bench_feed(parsed.graph, features, ranks, task, parsed.engine)
+    if joins:
+        comm = connect()
+        check_ranks(comm.size)
+        loaded = everywhere(comm, partial(furnished, parsed.graph, features[-1]))
+        result = join_feed(comm, parsed.graph, loaded, features, task)
+        if comm.rank:
+            return 0
+    else:
+        result = bench_feed(parsed.graph, features, ranks, task, engine)
     if parsed.plot:
         draw_feed(result, parsed.plot)
     if parsed.json:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from ..errors import UserError, unknown
 from .options import Parser, whole_number
-from .ranks import raise_everywhere
-
-if TYPE_CHECKING:
-    from ..comm import Communicator
-    from ..graph import Graph
+from .ranks import everywhere
 
 _GRAPH = "kronecker:scale=15,degree=30,features=128,classes=16"
 
@@ -56,13 +52,14 @@ def run(arguments: Sequence[str]) -> int:
         raise unknown("feed", parsed.feed, ["pull", "push-pull"])
     from ..bench.pipeline import Task, bench_pipeline, join_pipeline
     from ..comm import connect
+    from ..graph import load
     from ..tables import columns
 
     task = Task(batch, parsed.fanouts, parsed.model, hidden, parsed.feed, ahead, batches, rounds)
     if joins:
         comm = connect()
         engine = comm.engine
-        rows = join_pipeline(comm, _loaded(comm, parsed.graph), task)
+        rows = join_pipeline(comm, everywhere(comm, partial(load, parsed.graph)), task)
         if comm.rank:
             return 0
     else:
@@ -89,17 +86,3 @@ def run(arguments: Sequence[str]) -> int:
         )
     )  # fmt: skip
     return 0
-
-
-def _loaded(comm: Communicator, name: str) -> Graph:
-    """The graph, loaded by each rank: hosts need not share a folder. One rank's mistake is everybody's."""
-    from ..graph import load
-
-    graph, mistake = None, ""
-    try:
-        graph = load(name)
-    except UserError as error:
-        mistake = str(error)
-    raise_everywhere(comm, next((each for each in comm.all_gather_json(mistake) if each), ""))
-    assert graph is not None
-    return graph

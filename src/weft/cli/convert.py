@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..signals import tidying
 from .info import carried
 from .options import Parser, add_arc_columns, arc_columns, whole_number
 from .outputs import new_store
@@ -105,7 +106,8 @@ def _whole(parsed: argparse.Namespace, shares: tuple[float, float] | None, seed:
                 graph = graph.replace(**{name: _array(path)})
     if shares is not None:
         graph = split(graph, *shares, seed)
-    write_store(graph, parsed.out)
+    with tidying():
+        write_store(graph, parsed.out)
     print(
         f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs, "
         f"{graph.num_features:,} features, {graph.num_classes:,} classes{carried(graph)}"

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ..errors import UserError, unknown
+from ..signals import tidying
 from .info import carried
 from .options import Parser
 from .outputs import new_store
@@ -45,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError("--memory is for --stream. Leave it out, or add --stream.")
     new_store(parsed.out)
     graph = generate(kind, parse_arguments(kind, ",".join(pairs)))
-    write_store(graph, parsed.out)
+    with tidying():
+        write_store(graph, parsed.out)
     print(f"{parsed.out}: {graph.num_nodes:,} vertices, {graph.num_arcs:,} arcs{carried(graph)}")
     return 0
 
@@ -66,7 +68,7 @@ def _stream(kind: str, out: str, memory: str | None, pairs: Sequence[str]) -> in
             raise UserError(f"{out} is written as arcs are drawn, which needs no --memory. Leave it out.")
         if in_job():
             raise UserError(f"{out} is written from front to back, by one process. Leave out mpirun.")
-        with progress() as tick:
+        with tidying(), progress() as tick:
             count = write_arcs(drawn, out, len(os.sched_getaffinity(0)), tick)
         print(f"{out}: {drawn.num_nodes:,} vertices, {count:,} lines")
         return 0

@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         width = max(map(len, facts))
         for name, value in facts.items():
-            print(f"{name:<{width}}  {_readable(value)}")
+            print(f"{name:<{width}}  {_readable(value, 4 if is_run(run) else 2)}")
     return 0
 
 
@@ -224,7 +224,7 @@ def carried(graph: Any) -> str:
     return "".join(f", {key.replace('_', ' ')} {_readable(kinds)}" for key, kinds in _named(graph).items())
 
 
-def _readable(value: Any) -> str:
+def _readable(value: Any, places: int = 2) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -233,5 +233,5 @@ def _readable(value: Any) -> str:
         arrays = ((name, kind["dtype"], "x".join(map(str, kind["shape"]))) for name, kind in value.items())
         return ", ".join(" ".join(words) for words in arrays)
     if isinstance(value, float):
-        return f"{value:,.2f}"
+        return f"{value:,.{places}f}"  # scores have four places, as weft train prints them
     return f"{value:,}" if isinstance(value, int) else str(value)

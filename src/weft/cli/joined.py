@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..signals import tidying
 
 if TYPE_CHECKING:
     from ..graph.stream import Done, Options
@@ -29,7 +30,7 @@ def together(options: Options, work: Work) -> Done | None:
     from .progress import progress
 
     if not in_job():
-        with progress() as tick:
+        with tidying(), progress() as tick:
             return work(options, tick, None)
     from ..graph.guard import free_bytes
     from ..graph.stream.plan import resident_bytes

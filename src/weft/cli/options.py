@@ -68,8 +68,9 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message.replace('argument ', '', 1)}. See {self.prog} --help.")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """The arguments, all of them understood."""
-        parsed, rest = self.parse_known_args(arguments)
+        """The arguments, all of them understood; of a list of files some may stand after an option."""
+        listed = any(not a.option_strings and a.nargs in ("*", "+") for a in self._actions)
+        parsed, rest = (self.parse_known_intermixed_args if listed else self.parse_known_args)(arguments)
         if rest:
             word = rest[0].split("=")[0]
             if word.startswith("-"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..signals import tidying
 from ..tables import columns
 from .options import Parser, number, whole_number
 
@@ -114,6 +115,8 @@ def run(arguments: Sequence[str]) -> int:
         options.vertex_work = whole_number(parsed.vertex_work, "--vertex-work", least=0)
     count = shape[0] * shape[1] * shape[2]
     whole = _opened(parsed.graph, parsed.data, methods)
+    if parsed.out:
+        _check_room(parsed.out, whole)
     if parsed.vertex_work == "auto":
         options.vertex_work = vertex_work(whole.num_features)
     graph = whole if isinstance(whole, Store) else bare(whole)
@@ -125,7 +128,8 @@ def run(arguments: Sequence[str]) -> int:
         rows.append(answer)
         made.append(parts)
     if parsed.out:
-        _save(parsed.out, made[0], whole, count)
+        with tidying():
+            _save(parsed.out, made[0], whole, count)
     if parsed.plot:
         from ..bench.pictures import draw_volumes
 
@@ -169,20 +173,24 @@ def _one(
     graph: Graph | Store, shape: tuple[int, int, int], method: str, options: PartitionOptions
 ) -> tuple[dict[str, Any], Tensor]:
     """One method's figures and its parts."""
-    from ..parallel.assign import bare
+    from ..graph import Store
     from ..partition import partition_for_grid
-    from ..partition.grids import block_imbalance, line_volumes
+    from ..partition.grids import block_imbalance, line_volumes, measure_lines
 
     started = time.perf_counter()
     parts = partition_for_grid(graph, shape, method, options)
     seconds = time.perf_counter() - started
     answer = {"method": method, **_measured(graph, parts, shape[0] * shape[1] * shape[2]).as_dict()}
     if shape[1:] != (1, 1):
-        graph = bare(graph)
-        gather, reduce = line_volumes(graph, parts // shape[2], shape[:2])
+        lines, sides = parts // shape[2], shape[:2]
+        if isinstance(graph, Store):
+            gather, reduce, imbalance = measure_lines(graph, lines, sides)
+        else:
+            gather, reduce = line_volumes(graph, lines, sides)
+            imbalance = block_imbalance(graph, lines, sides)
         answer |= {
             "grid": "x".join(map(str, shape)), "volume_gather": gather, "volume_reduce": reduce,
-            "imbalance": block_imbalance(graph, parts // shape[2], shape[:2]),
+            "imbalance": imbalance,
         }  # fmt: skip
     return answer | {"seconds": seconds}, parts
 
@@ -214,6 +222,30 @@ def _check_out(path: str, methods: list[str]) -> None:
         raise UserError(f"{path} exists already. Choose another name, or remove it.")
     if not Path(path).parent.is_dir():
         raise UserError(f"no folder {Path(path).parent} to write {Path(path).name} into. Make it first.")
+
+
+def _check_room(path: str, graph: Graph | Store) -> None:
+    """Refuse an output that the disk has no room for: a cut takes minutes, and would be lost."""
+    from ..graph import Store
+    from ..graph.stream.plan import check_disk
+
+    needed, why = 4 * graph.num_nodes, f"the parts of {graph.num_nodes:,} vertices"
+    if path.endswith(".weft"):  # a graph as large as this one, whose vertices keep their names
+        named = graph.has("ids") if isinstance(graph, Store) else graph.ids is not None
+        needed = _bytes(graph) + (0 if named else 8 * graph.num_nodes)
+        why = "the graph, each part's rows together"
+    check_disk(needed, Path(path).parent, why, "--out")
+
+
+def _bytes(graph: Graph | Store) -> int:
+    """What a store of the graph takes, but for its header."""
+    from ..graph import Store
+
+    if isinstance(graph, Store):
+        return graph.num_bytes
+    arrays = [getattr(graph, f.name) for f in fields(graph)]
+    named = [x for array in arrays if isinstance(array, dict) for x in array.values()]
+    return sum(x.nbytes for x in (*arrays, *named) if hasattr(x, "nbytes"))
 
 
 def _save(path: str, parts: Tensor, graph: Graph | Store, count: int) -> None:

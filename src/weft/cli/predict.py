@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """  weft predict runs/sbm-gcn-1
   weft predict runs/mine other.weft --ranks 4 --strategy halo --into predictions
-  weft predict runs/mine huge.weft --memory-budget 500MB    layer by layer, rows on disk
+  weft predict runs/mine huge.weft --memory-budget 500MB    rows in files
   weft predict runs/mine --json
   weft predict runs/ogbl-ddi-sage-1 --pairs maybe.csv    scores of pairs, by a run of --task link"""
 
@@ -46,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--memory", metavar="SIZE",
-        help="as --memory-budget: layer by layer, rows on disk; a step holds at most so much beside the arcs",
+        help="layer by layer, any model, within rounding: a step holds at most so much beside the arcs. "
+        "--memory-budget goes the way of training for gcn, sage (mean) and sgc, to the bit; else this one",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--store", help=argparse.SUPPRESS)
@@ -79,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     flags = ["--into", str(out), *(["--json"] if parsed.json else [])]
     flags += ["--pairs", str(pairs)] if pairs else []
     asked = parsed.memory
-    if "batch.memory_budget" in config.given:
+    if "batch.memory_budget" in config.given and (asked or not _walks(config)):
         asked, config.batch.memory_budget = asked or config.batch.memory_budget, ""
     flags += ["--memory", asked] if asked else []
     flag = "--memory" if parsed.memory else "--memory-budget"
@@ -99,6 +100,27 @@ def _trains(path: str, read: Sequence[str]) -> bool:
     """
     section, _, name = path.partition(".")
     return name not in {"train": read, "batch": ("memory_budget",)}.get(section, (name,))
+
+
+def _walks(config: RunConfig) -> bool:
+    """Whether the whole graph goes through the files of training, and gives the bits of a run in memory.
+
+    What the run trained on is then put aside where it was batches: a budget of theirs is for arcs.
+    """
+    from ..minibatch.cache import parse_bytes
+    from ..train.budget import check_budget
+
+    parse_bytes(config.batch.memory_budget)
+    if config.batch.batch_size and config.parallel.partition == "stochastic":
+        return False  # the parts follow from the batches
+    whole = copy.deepcopy(config)
+    whole.batch = type(config.batch)(memory_budget=config.batch.memory_budget)
+    try:
+        check_budget(whole)
+    except UserError:
+        return False
+    config.batch = whole.batch
+    return True
 
 
 def _memory(text: str, flag: str, config: RunConfig, given: set[str]) -> int:

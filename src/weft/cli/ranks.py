@@ -429,6 +429,19 @@ def raise_everywhere(comm: Communicator, mistake: str) -> None:
     raise error
 
 
+def everywhere(comm: Communicator, make: Callable[[], Graph]) -> Graph:
+    """What each rank makes for itself, as a graph that it loads: hosts need not share a folder. One rank's
+    mistake is everybody's."""
+    graph, mistake = None, ""
+    try:
+        graph = make()
+    except UserError as error:
+        mistake = str(error)
+    raise_everywhere(comm, next((each for each in comm.all_gather_json(mistake) if each), ""))
+    assert graph is not None
+    return graph
+
+
 def _set_threads(threads: int) -> None:
     import torch
 

@@ -23,11 +23,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run folder that weft train made")
     parser.add_argument("--out", default="report.html", metavar="FILE", help="where to write (report.html)")
     parsed = parser.parse(arguments)
-    new_file(parsed.out, "--out")
     from ..report import page, read_run
     from ..report.runs import name_apart
 
     runs = [read_run(Path(path)) for path in parsed.runs]
+    new_file(parsed.out, "--out")
     name_apart(runs)
     write_new(parsed.out, page(runs), "--out")
     print(parsed.out)

@@ -58,6 +58,8 @@ def _list(papers: list[Paper], as_json: bool) -> int:
         changed = {item.name: ", ".join(item.scaled) for item in papers[0].items if item.run and item.scaled}
         rows = [[f"  {name}", names] for name, names in changed.items()]
         print("\n" + columns(["  figure", "parameters for --set"], rows, left=2))
+        wants = [[f"  {item.name}", item.needs or "nothing more"] for item in papers[0].items if item.run]
+        print("\n" + columns(["  figure", "what --full needs"], wants, left=2))
     print(
         "\nweft reproduce PAPER FIGURE runs one; seconds are of two cores, scaled; --full: the paper's size."
     )

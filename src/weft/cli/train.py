@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import sys
@@ -67,8 +68,6 @@ def run(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parsed = parser.parse(arguments)
     config = config_from(parsed, None if parsed.resume is None else config_of(parsed.resume))
-    if config.train.trace and os.path.lexists(config.train.trace):  # a foreign config may name any file
-        raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
     check_logs(config)
     unasked = parsed.store is None and not parsed.resume and is_open(config, parsed.graph or "")
     if unasked:
@@ -78,6 +77,9 @@ def run(arguments: Sequence[str]) -> int:
     state = standing(config)
     if state is not None and state.state == "ended" and parsed.store is None:
         return _tell_ended(config, parsed.json)
+    if state is None and config.train.trace and os.path.lexists(config.train.trace):
+        # Only where a run begins: one that goes on has perhaps written it when it was stopped.
+        raise UserError(f"{config.train.trace} exists already. Choose another --trace, or remove it.")
     begin = number(parsed.begun, "--begun") or begun()
     flags = [*(["--json"] if parsed.json else []), "--begun", f"{begin:.3f}"]
     plan = Foretold(number(parsed.foretold, "--foretold"), asked=not unasked)
@@ -175,7 +177,8 @@ def train(
                     raise
                 result, failure = error.result, str(error)
         summary = _finish(trainer, result, folder, failure, plan)
-    _trace(result, config)
+    for line in _trace(result, config):
+        say(line)
     if first and as_json:
         print(json.dumps(finite(summary)), flush=True)
     elif first:
@@ -316,11 +319,31 @@ def _finish(
     return summary
 
 
-def _trace(result: Result, config: RunConfig) -> None:
+def _trace(result: Result, config: RunConfig) -> Iterator[str]:
+    """Write the trace, of a run that went on beside those of its earlier parts; the line that says so.
+
+    Every rank calls it, rank 0 writes.
+    """
     from ..train.watch import write_trace
 
-    if config.train.trace and result.watch is not None:
-        write_trace(result.watch, config.train.trace)
+    wanted = config.train.trace
+    if wanted and result.watch is not None:
+        path = _unused(wanted)
+        write_trace(result.watch, path)
+        if path != wanted:
+            yield f"trace     {path}: {wanted} was there already"
+
+
+def _unused(path: str) -> str:
+    """The path, or where something is there already `name.2.json` and so on.
+
+    >>> _unused("no-such-folder/t.json")
+    'no-such-folder/t.json'
+    """
+    if not os.path.lexists(path):
+        return path
+    stem, ending = os.path.splitext(path)
+    return next(free for k in itertools.count(2) if not os.path.lexists(free := f"{stem}.{k}{ending}"))
 
 
 def _heading(graph: Graph | Store, trainer: Trainer) -> Iterator[str]:
@@ -371,10 +394,13 @@ def _outcome(trainer: Trainer, result: Result, summary: dict[str, Any]) -> Itera
     if summary["words"]:
         words = [sum(phase[rank] for phase in summary["words"].values()) for rank in range(trainer.comm.size)]
         foretold = agrees(summary["words"], summary["predicted_words"])
+        how = "as predicted" if foretold else "NOT as predicted"
         yield (
             f"moved     {max(words):,} words an epoch into the busiest rank, "
-            f"{'as predicted' if foretold else 'NOT as predicted'} ({', '.join(summary['words'])})"
+            f"{'not foretold' if result.not_foretold else how} ({', '.join(summary['words'])})"
         )
+        if result.not_foretold:
+            yield f"words     {result.not_foretold}"
     for what, how in trainer.A.explain().items():
         if "not fused" in how:
             yield f"unfused   {what}: {how}"

@@ -366,6 +366,10 @@ class Communicator(ABC):
     @abstractmethod
     def _split(self, color: int | None, key: int, name: str) -> Communicator | None: ...
 
+    def _mismatch(self, error: Exception) -> str:
+        """What an engine's own error says where ranks' calls do not belong together; else nothing."""
+        return ""
+
     # --- running a checked call -----------------------------------------------------------------------------
 
     def _now(self, call: _Call, phase: str) -> Any:
@@ -416,6 +420,14 @@ class Communicator(ABC):
             if not where:
                 raise
             raise UserError(f"{where}: {error}") from None
+        except Exception as error:
+            why = self._mismatch(error)
+            if not why:
+                raise
+            raise UserError(
+                f"{where}{': ' if where else ''}{name} in phase {phase!r}: {why}. "
+                "Make the same calls in the same order everywhere."
+            ) from error
         if slot is not None:
             slot.leave()
         if ledgers:

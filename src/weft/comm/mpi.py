@@ -294,6 +294,13 @@ class MpiCommunicator(Communicator):
         self._mpi.Barrier()
         return None
 
+    def _mismatch(self, error: Exception) -> str:
+        # A collective in pieces tells only that one of them failed.
+        kinds = (MPI.ERR_TRUNCATE, MPI.ERR_IN_STATUS)
+        if not isinstance(error, MPI.Exception) or error.Get_error_class() not in kinds:
+            return ""
+        return f"another rank sent what this one does not take ({error})"
+
     def _split(self, color: int | None, key: int, name: str) -> Communicator | None:
         part = self._mpi.Split(MPI.UNDEFINED if color is None else color, key)
         if part == MPI.COMM_NULL:

@@ -27,6 +27,7 @@ from weft.comm import ledger
 from weft.comm.communicator import Communicator, PeerLost, Work
 from weft.comm.ledger import RankState
 from weft.errors import UserError
+from weft.place import current
 
 
 class _Waiter:
@@ -89,10 +90,13 @@ class _Pending:
 class _Meeting:
     """The n-th collective call on a communicator."""
 
-    __slots__ = ("pieces", "posted", "result", "root", "signature", "taken", "waiting_all", "waiting_root")
+    __slots__ = (
+        "at", "pieces", "posted", "result", "root", "signature", "taken", "waiting_all", "waiting_root",
+    )  # fmt: skip
 
     def __init__(self, size: int, signature: tuple[Any, ...], root: int | None) -> None:
         self.signature = signature
+        self.at = current()  # of the rank that came first
         self.root = root
         self.pieces: list[Any] = [None] * size
         self.posted = 0
@@ -304,9 +308,11 @@ class ThreadCommunicator(Communicator):
             if meeting is None:
                 meeting = group.meetings[number] = _Meeting(group.size, signature, root)
             elif meeting.signature != signature:
+                theirs = f" at {meeting.at}" if meeting.at else ""
                 raise UserError(
                     f"rank {self.rank} of {self.name!r} calls {_describe(signature)} where another rank "
-                    f"calls {_describe(meeting.signature)}. Make the same calls in the same order everywhere."
+                    f"calls {_describe(meeting.signature)}{theirs}. "
+                    "Make the same calls in the same order everywhere."
                 )
             meeting.pieces[self.rank] = piece
             meeting.posted += 1

@@ -231,7 +231,11 @@ def known(name: str) -> Known:
     Traceback (most recent call last):
         ...
     weft.errors.UserError: unknown data set 'cra'. Did you mean 'cora'?
+    >>> known("my-own")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown data set 'my-own'. See weft data.
     """
     if name.lower() not in KNOWN:
-        raise unknown("data set", name, KNOWN)
+        raise unknown("data set", name, KNOWN, see="weft data")
     return KNOWN[name.lower()]

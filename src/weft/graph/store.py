@@ -186,6 +186,11 @@ class Store:
         """f, the width of the features; 0 without."""
         return self._sections["features"].shape[1] if "features" in self._sections else 0
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all that is stored, but for the header."""
+        return sum(section.bytes for section in self._sections.values())
+
     def has(self, key: str) -> bool:
         """Whether the store holds features, labels, a mask and so on."""
         return key in self._sections

@@ -329,6 +329,15 @@ def neighbour(path: Path) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
+def is_neighbour(name: str, path: Path) -> bool:
+    """Whether a file beside `path` has a name that `neighbour` gives.
+
+    >>> is_neighbour(".g.weft.a1_b.tmp", Path("g.weft")), is_neighbour("../g.weft", Path("g.weft"))
+    (True, False)
+    """
+    return Path(name).name == name and name.startswith(f".{path.name}.") and name.endswith(".tmp")
+
+
 def _put(scratch: Path, path: Path, overwrite: bool) -> None:
     if overwrite:
         os.replace(scratch, path)

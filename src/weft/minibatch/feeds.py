@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .. import place
 from ..comm import Communicator
 from ..comm.threads import run_threads
 from ..errors import UserError
@@ -472,7 +473,7 @@ def probe_columns(model: Model, like: Mapping[str, Tensor] | None = None) -> Non
         h = x[:, begin:end].contiguous()
         A: Any = Operator.local(matrix, ids[:t], ids, given=h if halves else None, **more)
         first: Any = A if hops_of(small) == 1 else Chain([A] * hops_of(small), partial=True)
-        with torch.no_grad():
+        with torch.no_grad(), place.at(f"layer 1, {type(layer).__name__}"):
             return comm.all_reduce(cast(Layer, mine).partial(first, h), cast(Layer, mine).sync)
 
     want, got = run_threads(run, 1, False)[0], run_threads(run, 2, True)[0]

@@ -22,6 +22,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..kernels import Stream, linear
 from .adjacency import Adjacency
 
@@ -92,7 +93,14 @@ class Layer(nn.Module):
         return self.apply(t)
 
     def forward(self, A: Adjacency, h: Tensor) -> Tensor:
-        return self.rest(A.complete(self.partial(A, h), self.sync))
+        t = self.partial(A, h)
+        if not isinstance(t, Tensor) or t.dim() != 2:
+            what = tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__
+            raise UserError(
+                f"partial of {type(self).__name__} returned {what}. "
+                "Return one row a vertex: [rows of A, width]."
+            )
+        return self.rest(A.complete(t, self.sync))
 
 
 def in_halves(layer: nn.Module) -> TypeGuard[Layer]:

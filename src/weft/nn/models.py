@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import place
-from ..errors import UserError
+from ..errors import NotForetold, UserError
 from ..kernels import Stream, dropout, elu_, relu_dropout_
 from .adjacency import Adjacency, Chain
 from .layer import in_halves
@@ -68,7 +70,7 @@ class Model(nn.Module):
         self.residual = config.residual
         self.dropout, self.input_dropout = config.dropout, config.input_dropout
         self.activation = activation
-        norms = [nn.LayerNorm(w) if config.layer_norm else nn.Identity() for w in widths[1:-1]]
+        norms = [nn.LayerNorm(w, device="cpu") if config.layer_norm else nn.Identity() for w in widths[1:-1]]
         self.norms = nn.ModuleList(norms)
         self.seen: Callable[[int, Tensor], None] | None = None
         """Shown each layer's number, from 0, and its result: for whoever looks for a wrong one."""
@@ -150,7 +152,8 @@ class Model(nn.Module):
             beside = not self._sums and self.adds_input
             width = t.shape[1] - self.widths[0]  # a layer may carry more than its result to the sync
             half = t[:, :width].contiguous() if beside else t
-            z = self._checked(0, first.rest(half), half.shape[0])
+            with self._at(0, half):
+                z = self._checked(0, first.rest(half), half.shape[0])
             z = z + t[:, width:] if beside else z
         del t  # an activation's memory is free once the next layer has read it
         for depth, A in enumerate(path):
@@ -200,11 +203,30 @@ class Model(nn.Module):
         layer = self.layers[depth]
         drawn = None if noise is None or not self.training else Stream(noise.seed, noise.epoch, depth)
         layer.stream = drawn  # type: ignore[assignment]
-        with place.at(f"layer {depth + 1}, {type(layer).__name__}"):
+        with self._at(depth, h):
             z = self._checked(depth, run(A, h), A.rows.numel())
         if self.seen is not None:
             self.seen(depth, z)
         return z
+
+    @contextmanager
+    def _at(self, depth: int, h: Tensor) -> Iterator[None]:
+        """What a layer does is done at its place; h [·, ·] is what it reads.
+
+        Where h holds no numbers, because what moves is being foretold, a layer that looks at some is told.
+        """
+        name = f"layer {depth + 1}, {type(self.layers[depth]).__name__}"
+        try:
+            with place.at(name):
+                yield
+        except (RuntimeError, TypeError) as error:
+            if not h.is_meta or not (isinstance(error, NotImplementedError) or "meta" in str(error)):
+                raise
+            call = re.search(r"(?:torch|Tensor)\.\w+", str(error))
+            how = f" by {call[0]}" if call else ""
+            raise NotForetold(
+                f"{name}, looks at numbers{how}, so what it moves cannot be foretold"
+            ) from error
 
     def _checked(self, depth: int, z: Tensor, rows: int) -> Tensor:
         """What a layer gave back, where it is a row for each vertex."""

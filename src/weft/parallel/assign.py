@@ -17,10 +17,10 @@ from ..graph import Graph, Store
 from ..graph.readers.files import map_array
 from ..graph.rows import index_dtype
 from ..partition import METHODS, ORDERS, PartitionOptions, check_method, order_within, partition_for_grid
-from ..partition.methods import pick
+from ..partition.methods import BY_ROWS, pick
 from ..partition.stochastic import Sampler
 from ..partition.stream import vertex_work
-from .blocks import Blocks
+from .blocks import Blocks, count_parts
 from .grid import Grid
 from .numbering import InOrder, Listed
 
@@ -92,7 +92,7 @@ def check_assignment(n: int, grid: Grid, options: Assignment) -> None:
         raise unknown("order", options.order, ORDERS)
     check_partition(options.partition)
     if options.partition.endswith(".npy"):
-        Blocks.of_parts(read_parts(options.partition, n), grid)
+        count_parts(read_parts(options.partition, n), grid.size)
     elif n:
         check_method(options.partition, grid.size, n, _options(options, 0))
 
@@ -127,11 +127,10 @@ def _make(
     asked = _options(options, seed)
     if batches is not None and options.partition == "stochastic":
         asked.sampler = batches()
-    by_rows = options.partition == "stream"
-    by_rows |= options.partition == "auto" and pick(source, grid.size) == "stream"
+    method = pick(source, grid.size) if options.partition == "auto" else options.partition
     asked.vertex_work = vertex_work(source.num_features)
-    if by_rows and options.order == "none":  # no arcs are loaded
-        return Blocks.of_parts(partition_for_grid(source, grid.shape, "stream", asked), grid)
+    if method in BY_ROWS and options.order == "none":  # no arcs are loaded
+        return Blocks.of_parts(partition_for_grid(source, grid.shape, method, asked), grid)
     graph = bare(source)
     if options.partition in ("block", "random") or options.partition.endswith(".npy"):
         blocks = _without_arcs(source, grid, options.partition, seed)
@@ -159,10 +158,11 @@ def _wait_for_rank_0(comm: Communicator, failed: bool) -> None:
 
 
 def read_parts(path: str, n: int) -> Tensor:
-    """An assignment from a file: one part a vertex. [n] int64."""
+    """An assignment from a file: one part a vertex. [n] int32, or int64 where a number is larger."""
     parts = map_array(path, missing=f"Make one: weft partition GRAPH --parts P --out {path}.")
     if parts.dtype.kind not in "iu" or parts.ndim != 1:
         raise UserError(f"{path} does not hold one whole number a vertex. Make it with weft partition.")
     if len(parts) != n:
         raise UserError(f"{path} has {len(parts)} parts for {n} vertices. Make it for this graph.")
-    return torch.from_numpy(parts.astype(np.int64))
+    wide = n and (parts.min() < -(2**31) or parts.max() >= 2**31)
+    return torch.from_numpy(parts.astype(np.int64 if wide else np.int32))

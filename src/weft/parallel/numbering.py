@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..graph.rows import index_dtype
 
-_SOME = 1 << 18
+SOME = 1 << 18
 """Numbers at a time: what stands between is not of the size of the arcs."""
 
 
@@ -117,16 +117,16 @@ class Listed:
     @cached_property
     def _place(self) -> Tensor:
         place = torch.empty_like(self.order)
-        for at, part in enumerate(self.order.split(_SOME)):
-            begin = at * _SOME
+        for at, part in enumerate(self.order.split(SOME)):
+            begin = at * SOME
             place[part.long()] = torch.arange(begin, begin + part.numel(), dtype=place.dtype, device="cpu")
         return place
 
 
 def _by_pieces(apply: Callable[[Tensor], Tensor], numbers: Tensor) -> Tensor:
-    if numbers.numel() <= _SOME:
+    if numbers.numel() <= SOME:
         return apply(numbers.long())
     out = torch.empty(numbers.numel(), dtype=torch.int64, device=numbers.device)
-    for part, into in zip(numbers.split(_SOME), out.split(_SOME), strict=True):
+    for part, into in zip(numbers.split(SOME), out.split(SOME), strict=True):
         into.copy_(apply(part.long()))
     return out

@@ -16,22 +16,41 @@ from .refine import Nets, Price, work_bound
 
 Cut = Callable[[str], np.ndarray]
 """The name of a method → its parts, [n]."""
+Cycle = Callable[[np.ndarray], np.ndarray]
+"""Parts → parts of less volume within ε, by a V-cycle of the hypergraph library. [n] → [n]"""
 CUTS = {"metis": "pymetis", "hypergraph": "mtkahypar"}
 """The methods that it begins with → the package of each."""
 _ROUNDS, _MORE = 3, 3
 """Refinements of each cut; and more of the one that is best by then."""
+_BREATHS = (
+    ("hypergraph", 1.08, 1.0), ("metis", 1.06, 0.9), ("hypergraph", 1.08, 0.9), ("", 1.05, 1.0),
+    ("hypergraph", 1.06, 0.85), ("", 1.08, 0.95), ("hypergraph", 1.1, 0.95), ("", 1.06, 0.9),
+)  # fmt: skip
+"""Where a column is still not reached: whose cut ("": the best so far), its room relative to the bound, and
+what a part may send relative to the aim."""
+_CYCLES, _PATIENCE = 4, 3
+"""Refinements by clusters in a breath, at most; breaths in a row that may bring nothing."""
 _LEVELS, _PRICES = 4, ((30.0, 20.0), (8.0, 2.0))
 """Steps of more room, where ε cannot be met and a column is not reached; (excess, message) tried at each."""
 
 
 def best(
-    graph: Graph, parts: int, cut: Cut, epsilon: float, seed: int, tell: Callable[[str], None]
+    graph: Graph,
+    parts: int,
+    cut: Cut,
+    epsilon: float,
+    seed: int,
+    tell: Callable[[str], None],
+    cycle: Cycle | None = None,
 ) -> np.ndarray:
     """The parts of the contender whose columns are best. [n]
 
     Columns are average volume, the most that a part sends, and messages, each relative to the least of the
     libraries; the most also to that of a random assignment. Round by round a refinement's prices follow from
     what the last one reached: the worst column's goes up.
+
+    Where a column is not reached, whole clusters are moved (`Lane.breathe`), with V-cycles of the hypergraph
+    library in between, by `cycle`, until all are reached or all tries are used.
 
     Work is bounded by ε. Where that cannot be (a row is heavier than a part, or both libraries failed), the
     bound is what the lighter library reached; and where a column is not reached within it, there is more room
@@ -61,6 +80,15 @@ def best(
             break
         for lane in lanes:
             found += [lane.within(most, *prices) for prices in _PRICES]
+    idle = 0
+    for name, room, share in _BREATHS:
+        if any(map(aim.reached, found)) or idle == _PATIENCE:
+            break
+        ahead = min(found, key=aim.rank)
+        start = next((one for one in found if one.name == name), ahead)
+        lane = next(lane for lane in lanes if start in lane.found)
+        found += lane.breathe(start, room, share, cycle)
+        idle = 0 if min(map(aim.rank, found))[:3] < aim.rank(ahead)[:3] else idle + 1
     for one in found:
         tell(
             f"{one.name}: volume {one.cost.volume_total:,}, at most {one.cost.volume_max:,} a part, "
@@ -123,6 +151,21 @@ class Aim:
         """No column is above the aim, and the work is within what is allowed."""
         return self.rank(contender)[:3] <= (1.0, 1.0, 1.0)
 
+    def next_price(self, price: Price, cost: Metrics) -> Price:
+        """Prices that follow from what the last ones reached."""
+        ratios = self.ratios(cost)
+        worst = max(ratios, key=lambda column: ratios[column])
+        send, excess, message = price.send, price.excess, price.message
+        if ratios[worst] <= 1:
+            send, message = int(0.95 * send), 1.25 * message  # all is reached: now more than that
+        elif worst == "send":
+            excess *= 2
+        elif worst == "messages":
+            message *= 2
+        else:
+            excess, message = excess / 2, message / 2
+        return Price(price.most, send, price.receive, excess, message)
+
     def rank(self, contender: Contender) -> tuple[float, ...]:
         """Less is better: work that is allowed, to a hundredth; a maximum within the aim; the worst column,
         to a hundredth where more room was given for it; then the least work, and all columns."""
@@ -157,20 +200,31 @@ class Lane:
         price = Price(most, int(0.99 * self.aim.send), self.aim.receive, excess, message)
         return self._refined(self._refined(self.found[0], price, 3), price, 3)
 
+    def breathe(self, start: Contender, room: float, share: float, cycle: Cycle | None) -> list[Contender]:
+        """Clusters are moved with more room than is allowed; a V-cycle of the hypergraph library, which
+        minimises the volume, brings them back to ε; then clusters are moved within the bound."""
+        aim, parts, made = self.aim, start.parts, list[Contender]()
+        wide = Price(int(room * aim.most), int(share * aim.send), aim.receive, 4.0, 8.0)
+        parts = self._moved(parts, wide)
+        if cycle is not None:
+            parts = cycle(parts)
+        price = Price(aim.most, aim.send, aim.receive, 4.0, 2.0)
+        for _ in range(_CYCLES):
+            parts = self._moved(parts, price)
+            cost = measure(self.nets.graph, parts, len(start.cost.sizes))
+            made.append(Contender(f"{self.name}, in clusters {len(self.found)}", parts, cost))
+            self.found.append(made[-1])
+            if aim.reached(made[-1]):
+                break
+            price = aim.next_price(price, cost)
+        return made
+
+    def _moved(self, parts: np.ndarray, price: Price) -> np.ndarray:
+        count, seed = len(self.found[0].cost.sizes), self.seed + len(self.found)
+        return self.nets.cycle(parts, count, price, seed)[0]
+
     def again(self) -> Contender:
         """Refine once more; prices of the next round follow from what is reached."""
-        price, aim = self.price, self.aim
-        made = self._refined(self.found[-1], price)
-        ratios = aim.ratios(made.cost)
-        worst = max(ratios, key=lambda column: ratios[column])
-        send, excess, message = price.send, price.excess, price.message
-        if ratios[worst] <= 1:
-            send, message = int(0.95 * send), 1.25 * message  # all is reached: now more than that
-        elif worst == "send":
-            excess *= 2
-        elif worst == "messages":
-            message *= 2
-        else:
-            excess, message = excess / 2, message / 2
-        self.price = Price(price.most, send, price.receive, excess, message)
+        made = self._refined(self.found[-1], self.price)
+        self.price = self.aim.next_price(self.price, made.cost)
         return made

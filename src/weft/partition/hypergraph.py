@@ -100,17 +100,48 @@ class Hypergraph:
         The deterministic presets give the same parts for the same seed, on any number of threads; the
         others do not, not even on one.
         """
+        n = len(self.weights)
+        if say:
+            say(
+                f"hypergraph: {n:,} vertices, {self.num_nets:,} nets, {len(self.pins):,} pins, about "
+                f"{spell_bytes(self.bytes_needed)}; {parts} parts, preset {choose_preset(preset, parts)}"
+            )
+        if not self.num_nets:  # nothing to keep together
+            return np.arange(n) % parts
+        made, context = self._in_library(parts, epsilon, preset, seed, threads)
+        with _ctrl_c_ends_the_process():
+            return np.asarray(made.partition(context).get_partition(), dtype=np.int64)
+
+    def cycles(
+        self, parts: int, epsilon: float, preset: str, seed: int, threads: int = 0
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """What makes parts better by a V-cycle: coarser within the parts, then finer, and refined on the way.
+
+        Parts that are too heavy are relieved. The hypergraph is built once, at the first call.
+        """
+        kept: list[Any] = []
+
+        def better(owner: np.ndarray) -> np.ndarray:
+            if not self.num_nets:
+                return owner
+            if not kept:
+                kept.extend(self._in_library(parts, epsilon, preset, seed, threads))
+            made, context = kept
+            held = made.create_partitioned_hypergraph(context, parts, owner.tolist())
+            with _ctrl_c_ends_the_process():
+                held.improve_partition(context, 1)
+            return np.asarray(held.get_partition(), dtype=np.int64)
+
+        return better
+
+    def _in_library(
+        self, parts: int, epsilon: float, preset: str, seed: int, threads: int
+    ) -> tuple[Any, Any]:
+        """(hypergraph, context) as the library holds them."""
         mtkahypar = load_library()
         chosen = choose_preset(preset, parts)
         n, threads = len(self.weights), threads or len(os.sched_getaffinity(0))
         check_fits(self.bytes_needed, f"a hypergraph of {len(self.pins):,} pins")
-        if say:
-            say(
-                f"hypergraph: {n:,} vertices, {self.num_nets:,} nets, {len(self.pins):,} pins, "
-                f"about {spell_bytes(self.bytes_needed)}; {parts} parts, preset {chosen}"
-            )
-        if not self.num_nets:  # nothing to keep together
-            return np.arange(n) % parts
         # The library is initialised once a process; later numbers of threads are not heard.
         library = mtkahypar.initialize(threads, print_warnings=False)
         mtkahypar.set_seed(seed % 2**31)
@@ -123,9 +154,7 @@ class Hypergraph:
         nets = [flat[a:b] for a, b in itertools.pairwise(starts)]
         del flat
         made = library.create_hypergraph(context, n, len(nets), nets, self.weights.tolist(), [1] * len(nets))
-        del nets
-        with _ctrl_c_ends_the_process():
-            return np.asarray(made.partition(context).get_partition(), dtype=np.int64)
+        return made, context
 
 
 @contextlib.contextmanager

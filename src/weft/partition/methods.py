@@ -13,12 +13,13 @@ from torch import Tensor
 
 from ..errors import UserError, unknown, unread
 from ..graph import Graph, Store
+from ..graph.guard import free_bytes
 from ..kernels.sampling import ALL
 from . import simple
 from .arcs import row_weights
-from .best import best
+from .best import CUTS, best
 from .hypergraph import Hypergraph, choose_preset, load_library
-from .metis import metis
+from .metis import metis, metis_bytes
 from .stochastic import Sampler, stochastic_hypergraph, uniform_batches
 from .stream import stream
 
@@ -225,7 +226,11 @@ def _best(graph: Graph, parts: int, options: PartitionOptions, both: bool) -> np
             return options.cuts[method].numpy()
         return _cut(graph, parts, method, options, both)[0]
 
-    made = best(graph, parts, cut, options.epsilon, options.seed, options.tell)
+    cycles = None
+    if importlib.util.find_spec(CUTS["hypergraph"]) is not None:
+        hypergraph = Hypergraph.both_nets(graph) if both else Hypergraph.column_net(graph)
+        cycles = hypergraph.cycles(parts, options.epsilon, options.preset, options.seed, options.threads)
+    made = best(graph, parts, cut, options.epsilon, options.seed, options.tell, cycles)
     weights = row_weights(graph)
     _tell_balance("best", np.bincount(made, weights=weights, minlength=parts), int(weights.max()), options)
     return made
@@ -262,7 +267,7 @@ def _cut(
 
 
 def pick(graph: Graph | Store, parts: int) -> str:
-    """What `auto` means: the best model that takes minutes, of those that are installed.
+    """What `auto` means: the best model that takes minutes, of those that are installed and fit into memory.
 
     >>> from weft.graph import karate
     >>> pick(karate(), 1)
@@ -273,6 +278,7 @@ def pick(graph: Graph | Store, parts: int) -> str:
     pins = graph.num_arcs + graph.num_nodes
     if pins <= _HYPERGRAPH_PINS and importlib.util.find_spec("mtkahypar") is not None:
         return "hypergraph"
-    if pins <= _METIS_ARCS and importlib.util.find_spec("pymetis") is not None:
+    fits = metis_bytes(graph.num_nodes, graph.num_arcs) <= free_bytes()
+    if pins <= _METIS_ARCS and fits and importlib.util.find_spec("pymetis") is not None:
         return "metis"
     return "stream"

@@ -16,6 +16,15 @@ from ..graph.guard import check_fits
 from .arcs import row_weights
 
 
+def metis_bytes(vertices: int, arcs: int) -> int:
+    """What METIS takes: the symmetrised arcs, and its levels.
+
+    >>> metis_bytes(10**6, 10**7)
+    740000000
+    """
+    return 64 * arcs + 100 * vertices
+
+
 def metis(
     graph: Graph, parts: int, epsilon: float, seed: int, weights: np.ndarray | None = None
 ) -> np.ndarray:
@@ -29,7 +38,8 @@ def metis(
         import pymetis
     except ImportError:
         raise UserError("the method 'metis' needs pymetis. Use: pip install 'weft[partition]'.") from None
-    check_fits(64 * graph.num_arcs + 100 * graph.num_nodes, "METIS on the symmetrised graph")
+    needed = metis_bytes(graph.num_nodes, graph.num_arcs)
+    check_fits(needed, "METIS on the symmetrised graph", remedy="Use the method stream, or more memory.")
     both = Graph(graph.indptr, graph.indices).without_self_loops().symmetrised()
     # METIS counts its imbalance in thousandths, and takes no zero.
     options = pymetis.Options(seed=seed % 2**31, ufactor=max(1, round(1000 * epsilon)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UserError
+from ..errors import NotForetold, UserError
 from ..graph import Graph, Store
 from ..graph.guard import machine_bytes
 from ..parallel import choose as grid_of
@@ -85,7 +85,7 @@ def choose(
         why = "batches read rows by their feed" if config.batch.batch_size else "one pass over the graph"
         if config.batch.batch_size and config.batch.batching == "subgraph":
             why = "each row of a subgraph is its owner's"
-        return Choice([] if ranks == 1 else [f"strategy  {options.strategy}: {why}"], 0.0)
+        return Choice([f"strategy  {options.strategy}: {why}"] if asked and ranks > 1 else [], 0.0)
     profile, doubts = this_profile()
     machine = machine_of(profile, config, ranks, hosts, machine_bytes())
     shape = Shape.of(source) if asked else Shape.of(source, FEW_ARCS)
@@ -93,7 +93,13 @@ def choose(
     def look(partitions: list[str]) -> Plan:
         return plan(shape, config, machine, partitions, lambda c: _asked(config, c))
 
-    found = look(partitions_of(config))
+    try:
+        found = look(partitions_of(config))
+    except NotForetold as error:
+        if asked:
+            raise UserError(f"{error}. Name a --strategy.") from None
+        options.strategy = "1d" if options.exchange != "sparse" else "halo"
+        return Choice([f"strategy  {options.strategy}: {error}"], 0.0)
     if not asked and _cuts_cheaply(config, found, shape):
         found = look([config.parallel.partition, "metis"])
     check_memory(found)

@@ -3,7 +3,9 @@
 counted        from the graph and a partition, exactly
 from degrees   expected, of a random partition: a row of out-degree d is read by a slab that owns the share p
                of all vertices with probability 1 − (1 − p)^d
-sampled        what metis or a hypergraph saves over random, measured on a part of the graph, times that
+sampled        what metis or a hypergraph saves over random, measured on a part of the graph, times that; of
+               blocks, such as a store's parts, the share q of arcs that lead into other slabs is measured on
+               rows all over the graph: each of the r − 1 others then has p = q / (r − 1)
 from numbers   vertices and arcs alone: degrees as if arcs were thrown (Poisson)
 """
 
@@ -21,6 +23,8 @@ from ..graph import Graph, Store
 from ..parallel import Blocks, Grid
 from ..parallel.by_host import groups_of
 from ..parallel.foretell import Line, dense_lines
+from ..parallel.numbering import InOrder
+from ..parallel.source import count_arcs
 from ..partition import PartitionOptions, partition_for_grid
 from ..partition.arcs import rows_and_columns
 from ..partition.grids import crossings
@@ -29,6 +33,8 @@ COUNTED_ARCS = 20_000_000
 """Up to this many arcs a graph is cut and counted; above, degrees speak for it."""
 SAMPLED_ARCS = 1_000_000
 """Arcs of the part that is cut in place of a graph that is too large."""
+STRETCHES, STRETCH = 64, 1 << 14
+"""Of a store with more rows than these together so many stretches are looked at, of so many rows each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +178,18 @@ class Shape:
             return None
         return bare(self.source)
 
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """Rows first..last-1 that speak for all: the whole of few, else stretches all over the graph.
+
+        >>> Shape(10, 30, 1, 1).stretches, len(Shape(10**9, 10**10, 1, 1).stretches)
+        ([(0, 10)], 64)
+        """
+        n = self.vertices
+        if n <= STRETCHES * STRETCH:
+            return [(0, n)]
+        return [(at, at + STRETCH) for at in (n * s // STRETCHES for s in range(STRETCHES))]
+
     @cached_property
     def degrees(self) -> tuple[np.ndarray, np.ndarray]:
         """(degrees of rows, degrees of columns), of all vertices or a sample of them; [1] each by numbers."""
@@ -181,13 +199,36 @@ class Shape:
                 np.bincount(self.graph.indices.numpy(), minlength=self.vertices),
             )
         if isinstance(self.source, Store):
-            rows = self.source.rows(0, self.vertices, only=("indptr",)).indptr.diff().numpy()
+            found = [self.source.rows(*some, only=("indptr",)).indptr.diff() for some in self.stretches]
+            rows = torch.cat(found).numpy()
         elif self.source is not None:
             rows = self.source.indptr.diff().numpy()
         else:
             rows = np.array([self.arcs / max(1, self.vertices)])
             return rows, rows
         return rows, rows  # arcs are too many to count columns: as in a symmetric graph
+
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, columns) of some arcs, those of the first rows of each of `STRETCHES` stretches. [m] each"""
+        most = max(1, SAMPLED_ARCS // STRETCHES)
+        n, rows, columns = self.vertices, [], []
+        for s in range(STRETCHES):
+            first, last = n * s // STRETCHES, n * (s + 1) // STRETCHES
+            last = min(last, first + STRETCH)
+            if isinstance(self.source, Store):
+                starts = self.source.rows(first, last, only=("indptr",)).indptr
+            else:
+                assert self.source is not None
+                starts = self.source.indptr[first : last + 1].cpu()
+            few = int(torch.searchsorted(starts - starts[0], most, right=True)) - 1  # a hub is passed over
+            if isinstance(self.source, Store):
+                found = self.source.rows(first, first + few, only=("indices",)).indices
+            else:
+                found = self.source.indices[starts[0] : starts[few]].cpu()
+            rows.append(np.repeat(np.arange(first, first + few), starts[: few + 1].diff().numpy()))
+            columns.append(found.numpy())
+        return np.concatenate(rows), np.concatenate(columns)
 
     @cached_property
     def sample(self) -> Graph | None:
@@ -253,6 +294,9 @@ def cut(
     graph = shape.graph
     if graph is not None:
         return _counted(shape, graph, grid, _blocks(shape, graph, grid, partition, seed), adjacency, hosts)
+    if partition == "block" and shape.source is not None and len(shape.ends[0]):
+        how = f"sampled: {len(shape.ends[0]):,} arcs were looked at"
+        return _expected(shape, grid, adjacency, 1.0, how, hosts, in_order(shape, grid))
     if partition in ("random", "block", "hash"):
         how = "from numbers" if shape.source is None else "from degrees"
         return _expected(shape, grid, adjacency, 1.0, how, hosts)
@@ -265,9 +309,19 @@ def cut(
     return _expected(shape, grid, adjacency, saves, f"sampled: {sample.num_nodes:,} vertices were cut", hosts)
 
 
+def in_order(shape: Shape, grid: Grid) -> Blocks:
+    """Blocks of the vertices in their order: a store's parts where it has as many, else even ones."""
+    parts = shape.source.parts if isinstance(shape.source, Store) else None
+    if parts is not None and len(parts) == grid.size:
+        return Blocks(grid, InOrder(shape.vertices), parts)
+    return Blocks.even(shape.vertices, grid)
+
+
 def _blocks(shape: Shape, graph: Graph, grid: Grid, partition: str, seed: int) -> Blocks:
-    if partition in ("random", "block"):
-        return Blocks.even(shape.vertices, grid, seed if partition == "random" and grid.size > 1 else None)
+    if partition == "block":
+        return in_order(shape, grid)
+    if partition == "random":
+        return Blocks.even(shape.vertices, grid, seed if grid.size > 1 else None)
     if partition.endswith(".npy"):
         from ..parallel.assign import read_parts
 
@@ -294,16 +348,26 @@ def _counted(
 
 
 def _expected(
-    shape: Shape, grid: Grid, adjacency: str, saves: float, how: str, hosts: HostLines | None
-) -> Cut:
-    """A random partition, as degrees have it; `saves`: times the rows that cross."""
+    shape: Shape, grid: Grid, adjacency: str, saves: float, how: str, hosts: HostLines | None,
+    lying: Blocks | None = None,
+) -> Cut:  # fmt: skip
+    """A random partition, as degrees have it; `saves`: times the rows that cross. `lying`: the vertices lie
+    in their order, and arcs cross as often as a sample of them does."""
     n, r, k = shape.vertices, grid.row, grid.inner
-    blocks = Blocks.even(n, grid)  # in order: nobody holds n numbers
+    blocks = lying or Blocks.even(n, grid)  # in order: nobody holds n numbers
     rows, columns = shape.degrees
 
-    def touched(degrees: np.ndarray, parts: float) -> float:
-        """The share of rows with at least one arc into one of so many even parts."""
-        share = 1 / max(1, parts)
+    def apart(axis: int, of: Sequence[int]) -> float:
+        """The share of arcs that lead from one of the even parts along row (0) or inner (1) to another;
+        `of`: which part each slab is of."""
+        if lying is None:
+            return 1 - 1 / (max(of) + 1)
+        here, there = (np.asarray(of)[_slabs(lying, ends, axis)] for ends in shape.ends)
+        return float(np.mean(here != there))
+
+    def touched(degrees: np.ndarray, axis: int, of: Sequence[int]) -> float:
+        """The share of rows with at least one arc into a certain other part."""
+        share = min(1.0, apart(axis, of) / max(1, max(of)))
         if shape.source is None:
             return float(1 - np.exp(-degrees[0] * share))  # the degrees are Poisson's
         return float(np.mean(1 - (1 - share) ** degrees))
@@ -315,14 +379,17 @@ def _expected(
     crossing = min(1.0, saves)
     read, wrote = np.zeros((r, r, k), dtype=np.int64), np.zeros((k, r, k), dtype=np.int64)
     arcs = np.zeros((r, r, k), dtype=np.int64)
-    reads, writes = touched(columns, r) * crossing, touched(rows, k) * crossing
-    whole = shape.arcs / max(1, r * r * k)
+    reads, writes = touched(columns, 0, range(r)) * crossing, touched(rows, 1, range(k)) * crossing
+    away = apart(0, range(r)) / max(1, r - 1)
     for i in range(r):
+        whole = shape.arcs / r
+        if lying is not None and shape.source is not None:
+            whole = count_arcs(shape.source, *lying.slab(i))  # two numbers are read
         for p in range(k):
             for j in range(r):
                 if j != i:
                     read[i, j, p] = round(size(j, p) * reads)
-                arcs[i, j, p] = round(whole)
+                arcs[i, j, p] = round(whole / k * (away if j != i else 1 - (r - 1) * away))
             for q in range(k):
                 if q != p:
                     wrote[q, i, p] = round(size(i, p) * writes)
@@ -330,12 +397,19 @@ def _expected(
     if hosts is None:
         return Cut(blocks, read, wrote, arcs, how)
     united = []
-    for of, degrees in zip(hosts.of, (columns, rows), strict=True):
-        count = max(of) + 1
-        share = touched(degrees, count) * crossing
+    for axis, (of, degrees) in enumerate(zip(hosts.of, (columns, rows), strict=True)):
+        share = touched(degrees, axis, of) * crossing
         whole_sizes = np.array([[size(i, p) for p in range(k)] for i in range(r)])
+        count = max(of) + 1
         united.append(np.broadcast_to(np.round(whole_sizes * share), (count, r, k)).astype(np.int64))
     return Cut(blocks, read, wrote, arcs, how, (united[0], united[1]))
+
+
+def _slabs(blocks: Blocks, vertices: np.ndarray, axis: int) -> np.ndarray:
+    """The slab along row (0) or inner (1) that each of these vertices is in; they lie in order. [m] → [m]"""
+    grid = blocks.grid
+    rank = np.searchsorted(np.array(blocks.offsets[1:]), vertices, side="right")
+    return rank // grid.feature // grid.inner if axis == 0 else rank // grid.feature % grid.inner
 
 
 def _saving(sample: Graph, grid: Grid, partition: str, seed: int) -> float:

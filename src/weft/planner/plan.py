@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..comm.threads import single
-from ..errors import UserError
+from ..errors import NotForetold, UserError
 from ..graph import Graph
 from ..graph.arrays import as_read
 from ..nn import Model, build
@@ -250,6 +250,8 @@ def plan(
                 foretell_rank(work, found, candidate.exchange, rank, machine, candidate.overlap, lines)
                 for rank in (found.ranks if every else found.outliers(candidate.exchange))
             ]
+        except NotForetold:  # nor would any other candidate
+            raise
         except UserError as error:
             notes.append(f"{candidate}: {error}")
             continue

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from .charts import Line, lines, steady
 from .html import Safe, esc, figure, legend, table
 from .runs import Run, number
-from .sections import score_name
+from .sections import score_name, shown
 from .units import told
 
 _SETTING = ("state", "graph", "model", "layout")
@@ -36,7 +36,7 @@ def compare(runs: Sequence[Run]) -> str:
         _curves(runs, name, f"{score_name(name.removeprefix('val_'), runs[0])}, validation", "score")
         for name in scores
     ]
-    cards.append(_curves(runs, "seconds", "Seconds an epoch", "seconds"))
+    cards.append(_curves(runs, "seconds", "Time of an epoch", "seconds"))
     made = "".join(card for card in cards if card)
     return f'{figure("The runs", _table(runs))}<div class="cards">{made}</div>{_settings(runs)}'
 
@@ -91,8 +91,8 @@ def facts(run: Run) -> dict[str, str]:
         "epochs": f"{run.state.epochs:,}",
     }
     losses = [y for _, y in run.column("loss")]
-    out["last loss"] = told(losses[-1]) if losses else "–"
-    for key, value in summary.items():
+    out["last loss"] = told(losses[-1], "loss") if losses else "–"
+    for key, value in (summary or _latest(run)).items():
         split, _, score = key.partition("_")
         if split in ("val", "test") and isinstance(value, (int, float)) and score != "loss":
             called = score_name(score, run)
@@ -102,15 +102,33 @@ def facts(run: Run) -> dict[str, str]:
     words = measured.get("words") or summary.get("words") or {}
     received = [sum(column) for column in zip(*words.values(), strict=False)]
     out["words, busiest rank"] = told(float(max(received)), "count") if received else "–"
-    memory = summary.get("peak_rss_bytes") or measured.get("rss_bytes") or []
-    out["memory, largest rank"] = told(max((number(m) for m in memory), default=None), "bytes")
+    most, whose = peak(run)
+    out["memory, largest rank"] = told(most, "bytes") + (f", {whose}" if most and whose else "")
     return out
+
+
+def peak(run: Run) -> tuple[float | None, str]:
+    """(the most bytes that a rank held, whose they are where not every rank told).
+
+    A run that died left what rank 0 wrote epoch by epoch.
+    """
+    memory = run.summary.get("peak_rss_bytes") or run.measured.get("rss_bytes") or []
+    if memory:
+        return max(number(m) for m in memory), ""
+    held = [y for _, y in run.column("rss_bytes") if math.isfinite(y)]
+    return max(held, default=None), "rank 0"
+
+
+def _latest(run: Run) -> dict[str, float]:
+    """What the epochs say of a run without a summary: every score as it was measured last."""
+    found = {name: [y for _, y in run.column(name) if math.isfinite(y)] for name in run.metrics()}
+    return {name: values[-1] for name, values in found.items() if values}
 
 
 def _settings(runs: Sequence[Run]) -> str:
     paths = dict.fromkeys(path for run in runs for path in run.settings)
-    values = {path: [str(run.setting(path)) for run in runs] for path in paths}
-    rows = [[path, *(v or "–" for v in found)] for path, found in values.items() if len(set(found)) > 1]
+    values = {path: [shown(run.setting(path)) for run in runs] for path in paths}
+    rows = [[path, *found] for path, found in values.items() if len(set(found)) > 1]
     if not rows:
         return '<p class="note">All settings of these runs are the same.</p>'
     heads = ["setting", *(run.name for run in runs)]

@@ -128,7 +128,8 @@ def _tiles(run: Run) -> Safe:
     entries = []
     for name in [n for n in found if n.startswith("test ")] or [n for n in found if n.startswith("val ")]:
         best = run.summary.get("best_epoch")
-        entries.append((name[:1].upper() + name[1:], found[name], f"of epoch {best}" if best else ""))
+        below = f"of epoch {best}" if best else "" if run.summary else "when last measured"
+        entries.append((name[:1].upper() + name[1:], found[name], below))
     asked = run.setting("train.epochs")
     entries.append(("Epochs", found["epochs"], f"of {asked:,} asked for" if isinstance(asked, int) else ""))
     entries.append(("Last loss", found["last loss"], "training"))
@@ -137,7 +138,8 @@ def _tiles(run: Run) -> Safe:
         received = sum(number(b) for row in run.measured.get("received") or [] for _, _, b in row)
         below = f"words an epoch; {told(received, 'bytes')} in all" if received else "words an epoch"
         entries.append(("Into the busiest rank", found["words, busiest rank"], below))
-    entries.append(("Memory, at most", found["memory, largest rank"], "of the largest rank"))
+    most, whose = side_by_side.peak(run)
+    entries.append(("Memory, at most", told(most, "bytes"), f"of {whose or 'the largest rank'}"))
     return tiles(entries)
 
 

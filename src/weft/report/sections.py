@@ -73,7 +73,7 @@ def curves(run: Run) -> str:
         cards.append(_card(score_name(score, run), found, "", "score"))
     took = run.column("seconds")
     note = "" if steady(took) == took else f"But the first, which warms up: {told(took[0][1], 'seconds')}."
-    cards.append(_card("Seconds an epoch", [Line("seconds", steady(took), "s4")], "", "seconds", note))
+    cards.append(_card("Time of an epoch", [Line("seconds", steady(took), "s4")], "", "seconds", note))
     for name, title, kind, colour in (
         ("words", "Words that rank 0 received", "count", "s7"), ("lr", "Learning rate", "plain", "s6"),
     ):  # fmt: skip
@@ -102,9 +102,12 @@ def _card(title: str, found: Sequence[Line], y: str, kind: str = "plain", note: 
 def _epochs(run: Run) -> str:
     every = max(1, math.ceil(len(run.records) / _ROWS))
     names = [n for n in run.metrics() if n not in ("epoch", "at")]
-    kinds = {"seconds": "seconds", "words": "count", "rss_bytes": "bytes"}
+    known = {"seconds": "seconds", "words": "count", "rss_bytes": "bytes"}
+    kinds = {
+        n: known.get(n, "loss" if n.endswith("loss") else "score" if "_" in n else "plain") for n in names
+    }
     rows = [
-        [str(r["epoch"]), *(_cell(r.get(n), kinds.get(n, "score" if "_" in n else "plain")) for n in names)]
+        [str(r["epoch"]), *(_cell(r.get(n), kinds[n]) for n in names)]
         for r in [*run.records[:-1:every], run.records[-1]]
     ]
     what = "Every epoch" if every == 1 else f"Every {every}th epoch, and the last"
@@ -125,7 +128,8 @@ def seconds_by_rank(run: Run) -> str:
     time: dict[str, list[float]] = run.measured.get("time") or run.summary.get("time") or {}
     if not time:
         return ""
-    kinds = sorted(time, key=lambda k: (k in ("waiting", "other"), -sum(time[k])))
+    took = [k for k in time if sum(time[k])] or list(time)  # one rank waits for nobody
+    kinds = sorted(took, key=lambda k: (k in ("waiting", "other"), -sum(time[k])))
     total = sum(map(sum, time.values())) or 1.0
     colours = colours_of(run)
     shown = [k for k in kinds if sum(time[k]) / total >= 0.002] or kinds
@@ -293,7 +297,7 @@ def settings(run: Run) -> str:
     rest: list[list[str]] = []
     for path, value in run.settings.items():
         default = known[path].default if path in known else None
-        row = [path, _shown(value), "" if path not in known else _shown(default),
+        row = [path, shown(value), "" if path not in known else shown(default),
                known[path].help if path in known else "a setting that this weft does not know"]  # fmt: skip
         (rest if path in known and value == default else own).append(row)
     heads = ["setting", "value", "default", "meaning"]
@@ -313,7 +317,12 @@ def settings(run: Run) -> str:
     return figure("Settings", *made, wide=True) if made else ""
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A setting for people: yes or no, and a dash for an empty text.
+
+    >>> shown(True), shown(""), shown(0.5)
+    ('yes', '–', '0.5')
+    """
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "–" if value == "" else str(value)
+    return "–" if value in ("", None) else str(value)

@@ -46,6 +46,8 @@ def told(value: float | None, kind: str = "plain") -> str:
 
     >>> told(0.0123, "seconds"), told(5_452_595, "bytes"), told(29475, "count"), told(0.91239, "score")
     ('12.3 ms', '5.45 MB', '29,475', '0.9124')
+    >>> told(1.4, "loss"), told(0.000123, "loss")
+    ('1.4000', '0.000123')
     >>> told(None), told(float("nan"), "seconds")
     ('–', '–')
     """
@@ -53,6 +55,8 @@ def told(value: float | None, kind: str = "plain") -> str:
         return "–"
     if kind == "score":
         return f"{value:.4f}"
+    if kind == "loss":  # as the scores beside it, unless nothing of it would be left
+        return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else digits(value)
     if kind == "count":
         return f"{value:,.0f}"
     size, name = unit_of(value, kind)

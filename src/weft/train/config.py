@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSetting, UserError, unknown, unread
 from ..nn import MODELS, Entry, ModelConfig
-from ..nn.registry import option_defaults
+from ..nn.registry import model_widths, option_defaults
 from ..partition.methods import readers as methods_that_read
 from .texts import texts_of
 from .toml import literal, read_settings, write_tables
@@ -89,7 +90,7 @@ class TrainConfig(Section):
     keep_weights: str = "best"
     """Which weights to keep: best (on validation, where there is a validation set) or last."""
     seed: int = 0
-    """Seed of weights, dropout and split: the same seed repeats a run to the bit."""
+    """Seed of weights, dropout and split: the same seed and layout repeat a run to the bit."""
     dtype: str = "float32"
     """float32 or float64."""
     threads: int = 0
@@ -442,7 +443,28 @@ def unread_by(config: RunConfig, setting: Field) -> UserError | None:
             f"pair_batch is for steps over the whole graph, --batch-size {size} samples. "
             f"Leave out {name}, or --batch-size."
         )
-    return None
+    return _of_hidden_layers(config, setting, name)
+
+
+_HIDDEN = ("hidden", "dropout", "layer_norm", "residual", "activation", "heads")
+"""What hidden layers alone read; of rows for links, hidden is the width and dropout the decoder's."""
+
+
+def _of_hidden_layers(config: RunConfig, setting: Field, name: str) -> UserError | None:
+    """Why a model without hidden layers does not read what is for them."""
+    if setting.section != "model" or setting.name not in _HIDDEN or config.train.task != "node":
+        return None
+    model = config.model
+    if model.name not in MODELS or model.layers < 1 or len(model_widths(model, 1, 1)) > 2:
+        return None
+    deep = copy.copy(model)
+    deep.layers = 2
+    several = len(model_widths(deep, 1, 1)) > 2
+    which = f"model {model.name}{' of 1 layer' if several else ''}"
+    instead = "--layers 2" if several else "--model gcn"
+    return UserError(
+        f"{which} has no hidden layer and does not read {setting.name}. Leave out {name}, or use {instead}."
+    )
 
 
 def _foreign(config: RunConfig) -> Iterator[tuple[Field, UserError]]:

@@ -15,13 +15,16 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..comm import Communicator
+from ..errors import NotForetold
 from ..kernels import Stream, gather_rows, uniform
 from ..minibatch import Features
 from ..nn import Model, Noise
@@ -69,6 +72,9 @@ class Encoder(ABC):
     @abstractmethod
     def dry(self, wrap: Wrap) -> Encoder:
         """The same without numbers, on lines that count."""
+
+    def warm(self) -> None:  # noqa: B027
+        """What an epoch after the first finds done; of one without numbers."""
 
     def under_way(self) -> list[Model]:
         """The weights of batches that have begun and not ended, the oldest first; between updates."""
@@ -161,11 +167,13 @@ class Whole(Encoder):
         out.placed = self.placed.dry(wrap)
         if self.A.holds(self.features.given):
             out.A.hold(out.features.given)
-            # An epoch that is steady has the products of the input already.
-            out.model.train()
-            with torch.no_grad():
-                out.model(out.A, out.features.given, Noise(0, 0))
         return out
+
+    def warm(self) -> None:
+        if self.A.holds(self.features.given):  # an epoch that is steady has the products of the input already
+            self.model.train()
+            with torch.no_grad():
+                self.model(self.A, self.features.given, Noise(0, 0))
 
 
 def blank_model(model: Model) -> Model:
@@ -180,11 +188,14 @@ def first_learned(ids: Tensor, n: int, width: int, seed: int, dtype: torch.dtype
 
 
 def foretold(encoder: Encoder, steps: Callable[[], Iterable[Step]], after: Callable[[Encoder], Update],
-             last: Callable[[Encoder], None]) -> Volume:  # fmt: skip
-    """What this rank receives in these steps with their updates, and in what follows the last."""
+             last: Callable[[Encoder], None], steady: bool = True) -> Volume:  # fmt: skip
+    """What this rank receives in these steps with their updates, and in what follows the last; `steady`:
+    what the first epoch makes for all is there."""
 
     def prepare(wrap: Wrap) -> Callable[[], object]:
         dry = encoder.dry(wrap)
+        if steady:
+            dry.warm()
 
         def work() -> None:
             dry.run(steps(), after(dry))
@@ -193,3 +204,23 @@ def foretold(encoder: Encoder, steps: Callable[[], Iterable[Step]], after: Calla
         return work
 
     return counted(encoder.layout.comm, prepare)
+
+
+@contextmanager
+def not_foretold(comm: Communicator) -> Iterator[list[str]]:
+    """Foretell in here; every rank calls it. Afterwards why nothing can be: a layer of some rank that looks
+    at numbers; empty: all is known.
+
+    >>> from weft.comm.threads import single
+    >>> with not_foretold(single()) as why:
+    ...     raise NotForetold("layer 1, Careful, looks at numbers")
+    >>> why
+    ['layer 1, Careful, looks at numbers']
+    """
+    why: list[str] = []
+    mine = ""
+    try:
+        yield why
+    except NotForetold as error:
+        mine = str(error)
+    why.extend(text for text in comm.all_gather_json(mine) if text)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ..comm import Ledger
 from ..comm.clock import align
 from ..graph.store import checksum
+from ..parallel import Volume
 from ..signals import Asked, listening
 from .checkpoint import Checkpoint
-from .encoders import Passed
+from .encoders import Passed, not_foretold
 from .gradients import Told
 from .measured import MOST_EVENTS, gather
 from .numbers import BadNumbers, line
@@ -69,6 +70,7 @@ class Loop:
         self.result = Result(resumed=[self.progress.epoch, self.progress.step] if resume else None)
         # An epoch after the first is steady, A·X is kept by then: it is the one that is reported.
         first = self.progress.epoch
+        self._first = first
         self._reported = min(first + 1, self.options.epochs)
         if self._reported == first and self.progress.step:
             self._reported = 0  # half an epoch tells nothing
@@ -102,7 +104,7 @@ class Loop:
         trainer, p, result = self.trainer, self.progress, self.result
         reported = p.epoch == self._reported
         if reported and self.comm.size > 1:
-            result.foretold = trainer.predict(p.epoch)
+            self._foretell()
         watch: StepWatch | None = self._watch() if reported else None
         with watch or nullcontext(), Ledger(self.comm) if self.comm.size > 1 else nullcontext() as moved:
             started = time.perf_counter()
@@ -118,6 +120,15 @@ class Loop:
             if self.saver is not None:
                 self._measure(p.epoch)
         self._close(loss, 0 if moved is None else moved.words())
+
+    def _foretell(self) -> None:
+        """What the epoch will move, where the layers can be run without numbers; every rank calls it."""
+        result = self.result
+        with not_foretold(self.comm) as why:
+            epoch = self.progress.epoch
+            result.foretold = self.trainer.predict(epoch, steady=epoch > self._first)
+        if why:
+            result.foretold, result.not_foretold = Volume(), why[0]
 
     def _watch(self) -> StepWatch:
         """For the epoch that is reported; every rank calls it."""

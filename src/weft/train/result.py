@@ -45,6 +45,8 @@ class Result:
     """What this rank received in one steady epoch."""
     foretold: Volume = field(default_factory=Volume)
     """The same, foretold before that epoch."""
+    not_foretold: str = ""
+    """Why nothing was: a layer that looks at numbers."""
     watch: StepWatch | None = None
     """Where that epoch's time went."""
     measured: dict[str, Any] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Result:
             "version": __version__, "strategy": trainer.config.parallel.strategy, "grid": list(grid.shape),
             "exchange": trainer.shared.exchange, "ranks": comm.size, "widths": trainer.model.widths,
             "feature_norm": trainer.feature_norm, **by_phase,
+            **({"not_foretold": self.not_foretold} if self.not_foretold else {}),
             "arcs_per_row_slab": slabs(each("arcs")),
             "arcs_per_row_slab_in_vertex_order": [
                 ranks[grid.rank(i, 0, 0)]["in_order"] for i in range(grid.row)

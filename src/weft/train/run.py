@@ -41,7 +41,7 @@ _SPANS = ("cosine", "linear")
 class RunFolder:
     """A folder that holds one run and nothing else.
 
-    config.toml     what the run read, but the folder; `weft train config.toml` repeats the run in a new one
+    config.toml     what the run read, not where it wrote (folder, trace); `weft train config.toml` repeats it
     metrics.jsonl   one JSON object per epoch
     measured.json   one epoch rank by rank, and what the scores are made of, for `weft report`
     logs/           a log of each rank, with `--rank-logs`; tensorboard/, wandb/ with `--log`
@@ -65,7 +65,7 @@ class RunFolder:
     def create(cls, config: RunConfig) -> RunFolder:
         """Make the folder that the config names, or the next free `runs/<graph>-<model>-<number>`."""
         path = _new(Path(config.train.out)) if config.train.out else _make_next(config)
-        repeatable = dataclasses.replace(config, train=dataclasses.replace(config.train, out=""))
+        repeatable = dataclasses.replace(config, train=dataclasses.replace(config.train, out="", trace=""))
         try:
             (path / "config.toml").write_text(to_toml(repeatable), encoding="utf-8")
             return cls(path)

@@ -40,7 +40,7 @@ from ..nn import Model
 from ..parallel import ByBlocks, Columns, Owners, Rows, counted, redistribute
 from ..parallel.propagate import Wrap
 from .config import RunConfig
-from .encoders import Encoder, Passed, Update, blank_model
+from .encoders import Encoder, Passed, Update, blank_model, not_foretold
 from .placed import Placed, cut_names, sliced
 from .task import Step, Task
 
@@ -195,7 +195,11 @@ class Sampled(Encoder):
         if why:
             self.said.append(f"feed      pull: {why}")
             return self._lane("pull")
-        total = {feed: self._bytes_of_feed(feed, task) for feed in FEEDS}
+        with not_foretold(self.layout.comm) as unknown:
+            total = {feed: self._bytes_of_feed(feed, task) for feed in FEEDS}
+        if unknown:
+            self.said.append(f"feed      pull: {unknown[0]}")
+            return self._lane("pull")
         best = min(FEEDS, key=lambda feed: total[feed])
         other = FEEDS[1 - FEEDS.index(best)]
         batches = min(_TRIED, task.steps)

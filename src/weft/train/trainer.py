@@ -166,16 +166,18 @@ class Trainer:
         told = torch.as_tensor(share, dtype=torch.float64, device=self.x.device).view(1)
         return float(self.comm.all_reduce(told, phase="loss"))
 
-    def predict(self, epoch: int | None = None) -> Volume:
+    def predict(self, epoch: int | None = None, steady: bool | None = None) -> Volume:
         """What this rank receives in one epoch, by default the one that is reported; every rank calls it.
+
+        `steady`: whether it comes after another one, which has made A·X for all; by default after epoch 1.
 
         The epoch is run without numbers, on lines that count: vertex numbers travel, features do not. It is
         known before the epoch is run; but for how many errors behind a ReLU are 0 (`weft.minibatch.feeds`).
         """
         epoch = min(2, self.config.train.epochs) if epoch is None else epoch
-        return self.foretell(epoch)
+        return self.foretell(epoch, steady=epoch > 1 if steady is None else steady)
 
-    def foretell(self, epoch: int, most: int | None = None) -> Volume:
+    def foretell(self, epoch: int, most: int | None = None, steady: bool = True) -> Volume:
         """The same; or of the first steps of an epoch alone, without what follows the last of them."""
 
         def after(dry: Encoder) -> Update:
@@ -193,7 +195,7 @@ class Trainer:
             told = torch.empty(1, dtype=torch.float64, device="meta")
             dry.placed.comm.all_reduce(told, phase="loss")
 
-        return foretold(self.encoder, lambda: self.task.epoch(epoch, most), after, last)
+        return foretold(self.encoder, lambda: self.task.epoch(epoch, most), after, last, steady)
 
     def bytes_of(self, words: dict[str, int]) -> int:
         """Bytes of these words."""

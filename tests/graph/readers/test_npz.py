@@ -143,6 +143,6 @@ def test_named_arrays_become_arc_and_vertex_data(put) -> None:
 
 
 def test_an_entry_given_twice_keeps_its_first_data_and_says_so(put) -> None:
-    with pytest.warns(Note, match="1 arcs were given again .* of kind the first is kept"):
+    with pytest.warns(Note, match="1 arc was given again .* of kind the first is kept"):
         g = read_npz(put(indptr=[0, 2, 2], indices=[1, 1], arc_kind=[4, 5]))
     assert g.arc_data["kind"].tolist() == [4]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from weft.errors import UserError
 from weft.graph import load, open_store, write_store
@@ -76,3 +77,28 @@ def test_ogbl_ddi_has_its_known_counts(data):
     assert (graph.num_nodes, graph.num_arcs) == (4267, 2 * 1_067_911)
     keys = ("val_pairs", "val_negatives", "test_pairs", "test_negatives")
     assert [len(getattr(graph, k)) for k in keys] == [133_489, 101_882, 133_489, 95_599]
+
+
+def released(folder: Path, features: str) -> Path:
+    """An archive as ogbl-collab's and -ppa's: vertices have numbers."""
+    for part in ("raw", "split/time"):
+        (folder / part).mkdir(parents=True)
+    tables = {"edge": "0,1\n1,2\n2,3\n", "num-node-list": "5\n", "node-feat": features}
+    for name, text in tables.items():
+        (folder / "raw" / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
+    pairs = {"edge": np.array([[0, 3]]), "edge_neg": np.array([[1, 3]])}
+    for name in ("valid", "test"):
+        torch.save(pairs, folder / "split" / "time" / f"{name}.pt", _use_new_zipfile_serialization=False)
+    return folder
+
+
+def test_vertices_of_an_archive_bring_their_numbers(tmp_path):
+    graph = load(str(released(tmp_path / "ogbl_collab", "0.5,-1\n1,2\n3,4\n5,6\n7,8.25\n")))
+    assert graph.features.tolist() == [[0.5, -1], [1, 2], [3, 4], [5, 6], [7, 8.25]]
+    assert (graph.num_nodes, graph.num_arcs) == (5, 6)
+    assert graph.val_negatives.tolist() == [[1, 3]]
+
+
+def test_numbers_of_too_few_vertices_are_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"node-feat\.csv\.gz: 2 lines for 5 vertices\. Fetch it again\."):
+        load(str(released(tmp_path / "ogbl_collab", "0.5\n1\n")))

@@ -95,13 +95,13 @@ def test_what_is_merged_or_left_out_is_said() -> None:
     with pytest.warns(Note) as said:
         g = from_pyg(twice)
     assert [str(w.message) for w in said] == [
-        "from_pyg: 1 arcs were given again and merged: weights are added up, of features, rating the first "
+        "from_pyg: 1 arc was given again and merged: weights are added up, of features, rating the first "
         "is kept; left out: note, edge_label, broken."
     ]
     assert (g.weights.tolist(), g.arc_data["features"].tolist()) == ([3.0, 3.0], [5.0, 7.0])
     assert g.arc_data["rating"].tolist() == [-1.0, 0.0]
     bare = SimpleNamespace(edge_index=torch.tensor([[0, 0], [1, 1]]), num_nodes=2)
-    with pytest.warns(Note, match=r"1 arcs were given again and merged\.$"):
+    with pytest.warns(Note, match=r"1 arc was given again and merged\.$"):
         from_pyg(bare)
 
 

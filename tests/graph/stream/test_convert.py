@@ -260,6 +260,24 @@ def test_an_interrupted_conversion_goes_on(tmp_path, tiny, monkeypatch):
     assert not (tmp_path / ".g.weft.convert").exists()
 
 
+KILLED = """import os, sys
+from weft.graph.stream import assemble, convert
+assemble.Pointers = lambda *_, **__: os._exit(9)
+convert(sys.argv[1:2], sys.argv[2])"""
+
+
+@pytest.mark.parametrize("again", ["g.txt", "other.txt"])
+def test_what_a_killed_start_left_half_written_goes_with_the_next_one(tmp_path, again):
+    out = tmp_path / "g.weft"
+    paths = [lines(tmp_path / name, *arcs(ids)[:2]) for name, ids in (("g.txt", 300), ("other.txt", 90))]
+    mine = tmp_path / ".g.weft.mine.tmp"
+    mine.touch()  # nobody wrote down that it may go
+    assert subprocess.run([sys.executable, "-c", KILLED, str(paths[0]), str(out)]).returncode == 9
+    assert len(list(tmp_path.glob(".g.weft.*.tmp"))) == 2
+    convert([tmp_path / again], out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [mine.name, "g.txt", "g.weft", "other.txt"]
+
+
 def test_a_full_disk_is_said_before_where_it_can_be_and_leaves_nothing(tmp_path, tiny, monkeypatch):
     a, b, _, _ = arcs(300)
     path = lines(tmp_path / "g.txt", a, b)

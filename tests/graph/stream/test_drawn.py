@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weft.errors import UserError
 from weft.graph import load, open_store, read_edge_list
 from weft.graph.store import checksum
 from weft.graph.stream import Drawn, convert_inputs, drawn, write_arcs
@@ -31,6 +32,18 @@ def test_a_store_is_that_of_the_edge_list(tmp_path, monkeypatch, kind, arguments
     other = Drawn(kind, arguments | {"seed": 4})
     assert write_arcs(other, tmp_path / "other.txt", threads=1)
     assert (tmp_path / "other.txt").read_bytes() != (tmp_path / f"{kind}.txt").read_bytes()
+
+
+def test_a_disk_without_room_for_the_lines_is_said_before_any_is_drawn(tmp_path, monkeypatch):
+    some = Drawn("er", {"nodes": 700, "degree": 6, "directed": True})
+    room = type("Usage", (), {"free": 700 * 6 * 8 - 1})()  # "123 456\n" at most
+    monkeypatch.setattr("shutil.disk_usage", lambda _: room)
+    with pytest.raises(UserError, match=r"about 33.6 kB are needed in .* for the edge list; 33.6 kB are"):
+        write_arcs(some, tmp_path / "g.txt", threads=1)
+    assert not list(tmp_path.iterdir())
+    room.free += 1
+    assert write_arcs(some, tmp_path / "g.txt", threads=1)
+    assert (tmp_path / "g.txt").stat().st_size < room.free + 50  # and two lines of what it is
 
 
 @pytest.mark.parametrize("scale", [0, 1, 2, 7, 12])

@@ -44,6 +44,7 @@ def foretold(
 
     Ranks are cores of the machine that weft was calibrated on, one thread each, `per_host` to a host, between
     hosts `bandwidth` bytes a second. What does not fit the memory of a host is left in: `fits` says so.
+    Rows travel as in the papers, from rank to rank: what crosses by host (`--by-host`) is none of theirs.
     """
     rows: list[Row] = []
     profile = replace(default_profile(), cores=per_host)  # one each
@@ -55,7 +56,9 @@ def foretold(
             config,
             machine,
             list(partitions),
-            lambda c, p=p, chosen=chosen: any(keep(c, p) for keep in chosen.values()),  # type: ignore[misc]
+            lambda c, p=p, chosen=chosen: (  # type: ignore[misc]
+                not c.by_host and any(keep(c, p) for keep in chosen.values())
+            ),
         )
         for name, keep in chosen.items():
             for row in made.rows:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import UserError, unknown
+from ...graph.loading import locate, parse_arguments
 
 Row = dict[str, Any]
 """A line of the CSV. `kind` is measured (here, in this run), foretold (of ranks or sizes that are not here,
@@ -75,7 +76,8 @@ class Item:
         return self.run(parameters)
 
     def parameters(self, full: bool, changes: Mapping[str, str]) -> Parameters:
-        """The values of a run; `changes` are texts, read as what stands there is.
+        """The values of a run; `changes` are texts, read as what stands there is. A graph among them must be
+        here: others stand in for a default alone.
 
         >>> Item("fig1", "", scaled={"ranks": [1, 2], "hidden": 16}).parameters(False, {"ranks": "4,8"})
         {'ranks': [4, 8], 'hidden': 16}
@@ -85,6 +87,8 @@ class Item:
             if name not in found:
                 raise unknown(f"parameter of {self.name}", name, found)
             found[name] = _read(name, text, found[name])
+            if name in self.data:
+                check_here(found[name])
         return found
 
 
@@ -106,6 +110,24 @@ class Paper:
                 return item
         known = ", ".join(item.name for item in self.items)  # all of them, however many: it is the list
         raise UserError(f"unknown figure or table of {self.name} {name!r}. Known: {known}.")
+
+
+def check_here(graphs: str | list[str]) -> None:
+    """Refuse a graph that is neither a generator's nor here, with the names that are; nothing is read.
+
+    >>> check_here(["karate", "er:nodes=9"])
+    >>> check_here("kroneker:scale=4")
+    Traceback (most recent call last):
+        ...
+    weft.errors.UserError: unknown generator 'kroneker'. Did you mean 'kronecker'? Known: bter, er, ...
+    """
+    for graph in [graphs] if isinstance(graphs, str) else graphs:
+        found = locate(graph)
+        if found is None:
+            kind, _, given = graph.partition(":")
+            parse_arguments(kind.lower(), given)
+        elif not found[0].exists():
+            raise UserError(f"no file {graph}. Check the path.")
 
 
 def spelled(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the papers' figures share: epochs over layouts, data sets at hand, PyG where it is installed."""
+"""What the papers' figures share: epochs over layouts, data sets at hand, PyG and DGL where they are."""
 
 from __future__ import annotations
 
@@ -71,18 +71,27 @@ def split_time(time: Mapping[str, float]) -> dict[str, float]:
     return {"computation": computing, "communication": sum(time.values()) - computing}
 
 
-def pyg_here() -> bool:
-    """PyG joins where it can be imported."""
-    return importlib.util.find_spec("torch_geometric") is not None
+OTHERS = {"pyg-csr": "PyG", "pyg-edges": "PyG", "dgl": "DGL"}
+"""A contender of `weft bench epoch` → what pictures call it."""
 
 
-def against_pyg(
+def others_here(model: str = "gcn") -> list[str]:
+    """Contenders that can be imported: DGL, which the papers measure, before PyG.
+
+    >>> set(others_here()) <= set(OTHERS)
+    True
+    """
+    pyg = "pyg-csr" if model in ("gcn", "sage") else "pyg-edges"
+    found = {"dgl": "dgl", pyg: "torch_geometric"}
+    return [name for name, package in found.items() if importlib.util.find_spec(package) is not None]
+
+
+def against_others(
     graph: str, layers: int, hidden: int, epochs: int, rounds: int, size: Row, model: str = "gcn"
 ) -> list[Row]:
-    """Rows of weft and of PyG in one process each, in turn; of weft alone where PyG is not installed. `size`
-    is a row of the same graph."""
-    against = ["pyg-csr" if model in ("gcn", "sage") else "pyg-edges"] if pyg_here() else []
-    found = bench_epoch(graph, [model], layers, hidden, 1, 0.0, 1, epochs, rounds, against)
+    """Rows of weft, DGL and PyG in one process each, in turn; of those that are installed. `size` is a row of
+    the same graph."""
+    found = bench_epoch(graph, [model], layers, hidden, 1, 0.0, 1, epochs, rounds, others_here(model))
     same = {key: size[key] for key in ("graph", "vertices", "arcs")}
     return [{"kind": MEASURED, **same, "ranks": 1, **row} for row in found["rows"]]
 
@@ -112,20 +121,35 @@ def sizes_table(sizes: Mapping[str, tuple[int, int]], shown: Mapping[str, str]) 
     return Outcome(rows, compared, figure_of(panels, "Data sets", 2), notes)
 
 
-def at_hand(name: str, instead: str) -> str:
-    """A generator's graph, a file, or a data set where it lies under $WEFT_DATA; else what is made instead.
+def at_hand(name: str, *instead: str) -> str:
+    """A generator's graph, a file, or a data set where it lies under $WEFT_DATA; else the first of the others
+    that is one of these, and the last where none is.
 
-    >>> at_hand("karate", "er:nodes=9"), at_hand("none", "er:nodes=9")
+    >>> at_hand("karate", "er:nodes=9"), at_hand("none", "none too", "er:nodes=9")
     ('karate', 'er:nodes=9')
     """
     folder = os.environ.get("WEFT_DATA", "")
-    here = name.partition(":")[0].lower() in GENERATORS or Path(name).is_file()
-    return name if here or (folder and name.lower() in data_sets(folder)) else instead
+    sets = data_sets(folder) if folder else {}
+    for each in (name, *instead):
+        if each.partition(":")[0].lower() in GENERATORS or Path(each).is_file() or each.lower() in sets:
+            return each
+    return instead[-1]
 
 
 def standing(name: str, graph: str) -> list[str]:
     """The note for a graph that `at_hand` gave in place of the one of this name."""
     return [] if graph == name else [f"{name} is not under $WEFT_DATA: {graph} stands for it"]
+
+
+def only_here(graphs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of several graphs that are at hand, and the note for the others.
+
+    >>> only_here(["karate", "er:nodes=9"])
+    (['karate', 'er:nodes=9'], [])
+    """
+    here = [graph for graph in graphs if at_hand(graph, "") == graph]
+    absent = ", ".join(graph for graph in graphs if graph not in here)
+    return here, [f"{absent}: not under $WEFT_DATA, left out"] if absent else []
 
 
 def ratio(rows: Sequence[Row], key: str, over: Mapping[str, object], under: Mapping[str, object]) -> float:

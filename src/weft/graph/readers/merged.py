@@ -14,7 +14,7 @@ def merged(given: int, graph: Graph) -> str:
 
     >>> graph = Graph.from_arcs([0, 0, 1], [1, 1, 0], weights=[1, 2, 3], arc_data={"time": [7, 8, 9]})
     >>> merged(3, graph)
-    '1 arcs were given again and merged: weights are added up, of time the first is kept'
+    '1 arc was given again and merged: weights are added up, of time the first is kept'
     """
     again = given - graph.num_arcs
     if not again:
@@ -22,7 +22,8 @@ def merged(given: int, graph: Graph) -> str:
     fate = [] if graph.weights is None else ["weights are added up"]
     if graph.arc_data:
         fate.append(f"of {', '.join(graph.arc_data)} the first is kept")
-    return f"{again:,} arcs were given again and merged{': ' if fate else ''}{', '.join(fate)}"
+    were = "arc was" if again == 1 else "arcs were"
+    return f"{again:,} {were} given again and merged{': ' if fate else ''}{', '.join(fate)}"
 
 
 def note_merged(path: str | Path, given: int, graph: Graph) -> None:

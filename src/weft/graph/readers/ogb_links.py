@@ -16,6 +16,7 @@ from weft.graph.guard import about, check_fits
 from weft.graph.readers.columns import read_columns
 from weft.graph.readers.files import existing_file, read_bytes
 from weft.graph.readers.npz import arrays_of
+from weft.graph.readers.ogb_nodes import per_line
 from weft.graph.readers.tables import read_table
 from weft.graph.readers.torch_file import read_torch
 
@@ -69,6 +70,7 @@ def read_released(folder: str | Path) -> Graph:
 
         raw/edge.csv.gz                  the training edges, each once: both directions become arcs
         split/NAME/valid.pt, test.pt     edge [m, 2] and edge_neg [m, 2]
+        raw/node-feat.csv.gz             a vertex's numbers a line, of -collab and -ppa
 
     >>> read_released("no/such/folder")
     Traceback (most recent call last):
@@ -89,10 +91,14 @@ def read_released(folder: str | Path) -> Graph:
     listed = folder / "raw" / "num-node-list.csv.gz"
     n = int(read_table(listed, whole=True, columns=1).max(initial=0)) if listed.is_file() else top + 1
     check_fits(8 * (n + 1), f"{folder}: {n} vertices", held)
+    features = folder / "raw" / "node-feat.csv.gz"
     with about(path):
         graph = Graph.from_arcs(arcs[:, 0], arcs[:, 1], n, name=folder.name).symmetrised()
     with about(folder):
-        return graph.replace(**pairs)
+        graph = graph.replace(**pairs)
+    if not features.is_file():
+        return graph
+    return graph.replace(features=torch.from_numpy(per_line(features, n, "vertices")))
 
 
 def _pairs(arrays: dict[str, np.ndarray], name: str, path: Path) -> torch.Tensor:

@@ -92,7 +92,7 @@ def _tables(folder: Path) -> Graph:
     check_fits(8 * (n + 1), f"{folder}: {n} vertices", held=arcs.nbytes + _held(raw))
     carried = {}
     if (raw / "edge-feat.csv.gz").is_file():
-        carried["features"] = _per(raw / "edge-feat.csv.gz", len(arcs), "arcs")
+        carried["features"] = per_line(raw / "edge-feat.csv.gz", len(arcs), "arcs")
     with about(path):
         graph = Graph.from_arcs(arcs[:, 0], arcs[:, 1], n, arc_data=carried, name=folder.name)
     note_merged(path, len(arcs), graph)
@@ -102,15 +102,15 @@ def _tables(folder: Path) -> Graph:
 def _belongings(raw: Path, n: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if (raw / "node-feat.csv.gz").is_file():
-        found["features"] = torch.from_numpy(_per(raw / "node-feat.csv.gz", n, "vertices"))
+        found["features"] = torch.from_numpy(per_line(raw / "node-feat.csv.gz", n, "vertices"))
     if (raw / "node-label.csv.gz").is_file():
         path = raw / "node-label.csv.gz"
-        found["labels"] = labels_of(_per(path, n, "vertices"), path)
+        found["labels"] = labels_of(per_line(path, n, "vertices"), path)
     beyond = {}
     for name, stem in _BEYOND.items():
         if (raw / f"{stem}.csv.gz").is_file():
             beyond[name] = torch.from_numpy(
-                _per(raw / f"{stem}.csv.gz", n, "vertices")[:, 0].astype(np.int64)
+                per_line(raw / f"{stem}.csv.gz", n, "vertices")[:, 0].astype(np.int64)
             )
     if beyond:
         found["vertex_data"] = beyond
@@ -217,7 +217,8 @@ def one_number(path: Path) -> int:
     return int(table[0, 0])
 
 
-def _per(path: Path, count: int, what: str) -> np.ndarray:
+def per_line(path: Path, count: int, what: str) -> np.ndarray:
+    """The numbers of a table that has a line for each of so many vertices or arcs. [count, columns]"""
     table = read_table(path)
     if len(table) != count:
         raise UserError(f"{path}: {len(table):,} lines for {count:,} {what}. Fetch it again.")

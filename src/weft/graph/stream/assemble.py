@@ -39,7 +39,9 @@ class Assembly:
     def __init__(
         self, out: Path, folder: Path, team: Team, plan: Plan, space: Callable[[], Space], tick: Tick,
         columns: Mapping[str, tuple[str, int]], merge: Mapping[str, np.ufunc],
+        note: Callable[[Path], None],
     ) -> None:  # fmt: skip
+        self._note = note
         self._out, self._folder, self._team, self._plan = out, folder, team, plan
         self._space, self._tick, self._merge = space, tick, merge
         self._kinds = {name: kind for name, (kind, _) in columns.items()}
@@ -64,6 +66,7 @@ class Assembly:
                 if rank:
                     return None
                 self._file = stack.enter_context(replacing(self._out))
+                self._note(Path(self._file.name))
                 self._writer = Writer(self._file)
                 self._grows["indptr"] = self._writer.grow("indptr", "<i8", rows=n + 1)
                 self._grows["indices"] = self._writer.grow("indices", index_kind)

@@ -179,7 +179,9 @@ class _Conversion:
     def run(self) -> Done:
         scratch = Path(self.options.scratch) if self.options.scratch else self.out.parent
         sizes = {"bits": self.plan.bits, "segment": self.plan.segment}
-        self.journal = Journal(scratch / f".{self.out.name}.convert", self._what(), sizes, self.team)
+        self.journal = Journal(
+            scratch / f".{self.out.name}.convert", self._what(), sizes, self.team, self.out
+        )
         self.plan = replace(self.plan, **self.journal.how)
         try:
             found = self._convert()
@@ -225,7 +227,17 @@ class _Conversion:
         merge = {"weight": np.maximum if self.undirected else np.add} if self.weighted else {}
         kinds, folder = self._kinds(runs), self.journal.folder
         columns = {name: (kind, self.carried.get(name, 0)) for name, kind in kinds.items()}
-        assembly = Assembly(self.out, folder, self.team, self.plan, self._space, self.tick, columns, merge)
+        assembly = Assembly(
+            self.out,
+            folder,
+            self.team,
+            self.plan,
+            self._space,
+            self.tick,
+            columns,
+            merge,
+            self.journal.writes,
+        )
         extra: list[Attached] = []
         together(self.team, lambda: extra.append(Attached(self.options, n, self.plan.free)))
         # Known only now: how many vertices there are, each with a pointer and features.
@@ -443,7 +455,8 @@ class _Conversion:
             ]
             where = self.inputs[0].path
             warnings.warn(
-                f"{where}: {merged:,} arcs were given again and merged: {', '.join(fate)}.",
+                f"{where}: {merged:,} {'arc was' if merged == 1 else 'arcs were'} given again and merged: "
+                f"{', '.join(fate)}.",
                 Note,
                 stacklevel=4,
             )

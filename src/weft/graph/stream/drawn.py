@@ -23,6 +23,7 @@ from weft.graph.generators.common import fraction, positive
 from weft.graph.generators.kronecker import MAX_SCALE, A, B, C
 from weft.graph.stream.drawn_bter import PIECE, BterDraws
 from weft.graph.stream.pieces import Arcs, Segment
+from weft.graph.stream.plan import check_disk
 from weft.graph.stream.runs import in_order
 from weft.graph.writer import check_new, replacing
 
@@ -169,6 +170,8 @@ def write_arcs(drawn: Drawn, out: str | Path, threads: int, tick: Any = None) ->
 
     path = Path(out)
     check_new(path)
+    line = 2 * len(str(drawn.num_nodes)) + 2
+    check_disk(drawn.expected() * line, path.parent, "the edge list", "--out")
     mark = {".csv": ",", ".tsv": "\t"}.get(path.suffix, " ")
     how = pacsv.WriteOptions(include_header=False, delimiter=mark, quoting_style="none")
 

@@ -14,8 +14,10 @@ from typing import Any
 from weft.errors import UserError
 from weft.graph.stream.runs import Run
 from weft.graph.stream.team import Team, together
+from weft.graph.writer import is_neighbour
 
 _NAME = "journal"
+_UNFINISHED = "unfinished"
 
 
 class Journal:
@@ -27,12 +29,13 @@ class Journal:
 
     what   tells this conversion from others
     how    sizes of pieces; those that a conversion began with are kept by who goes on, where they fit
+    out    what is made; what an earlier start, killed, left of it half written is taken away
     """
 
     def __init__(
-        self, folder: Path, what: dict[str, Any], how: dict[str, int], team: Team,
+        self, folder: Path, what: dict[str, Any], how: dict[str, int], team: Team, out: Path,
     ) -> None:  # fmt: skip
-        self.folder = folder
+        self.folder, self._out = folder, out
         self._team = team
         self._lock: Any = None
         self.done: list[dict[str, Any]] = []
@@ -48,6 +51,7 @@ class Journal:
         """Rank 0: whether there is something to go on with; the sizes to go on with."""
         head = self._read(self.folder / _NAME)[:1]
         self._hold()
+        self._sweep()
         if head and head[0].get("what") == what and _fits(head[0].get("how"), how):
             for flag in ("stop", "wide"):
                 (self.folder / flag).unlink(missing_ok=True)
@@ -62,6 +66,17 @@ class Journal:
             raise UserError(f"cannot make {self.folder}: {error.strerror}. Give another --scratch.") from None
         self._append({"what": what, "how": how})
         return how
+
+    def writes(self, scratch: Path) -> None:
+        """Note the file that the store is written to: who goes on takes it away where nobody else does."""
+        (self.folder / _UNFINISHED).write_text(scratch.name, encoding="utf-8")
+
+    def _sweep(self) -> None:
+        """The file that a start wrote to which was killed."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            name = (self.folder / _UNFINISHED).read_text(encoding="utf-8")
+            if is_neighbour(name, self._out):
+                (self._out.parent / name).unlink()
 
     def _hear(self) -> None:
         """What all ranks of an earlier start have done."""

@@ -84,8 +84,8 @@ def plan(memory: int | None, threads: int, payload: int, arcs: int) -> Plan:
     return Plan(threads, run, part, bits, max(1 << 22, min(16 * run, 1 << 28)), free)
 
 
-def check_disk(needed: int, folder: Path, why: str) -> None:
-    """Refuse what the disk has no room for, before it is begun.
+def check_disk(needed: int, folder: Path, why: str, flag: str = "--scratch") -> None:
+    """Refuse what the disk has no room for, before it is begun; `flag` names another folder.
 
     >>> check_disk(10**18, Path("."), "sorted arcs and the store")
     Traceback (most recent call last):
@@ -96,5 +96,5 @@ def check_disk(needed: int, folder: Path, why: str) -> None:
     if needed > free:
         raise UserError(
             f"about {spell_bytes(needed)} are needed in {folder} for {why}; {spell_bytes(free)} are free. "
-            "Make room, or give another folder with --scratch."
+            f"Make room, or give another folder with {flag}."
         )
