@@ -132,4 +132,10 @@ def describe(profile: Profile) -> list[str]:
         f"together  {slow.x[-1]:.0f} ranks of a host are {slow.y[-1]:.2f} times slower each; "
         f"{profile.speedup.x[-1]:.0f} threads {profile.speedup.y[-1]:.2f} times faster",
     ]
+    for p in profile.proved:
+        ranks = f"{p.ranks} rank{'s' * (p.ranks > 1)} of {p.threads} thread{'s' * (p.threads > 1)}"
+        hosts = f" on {p.hosts} hosts" * (p.hosts > 1)
+        lines.append(f"proved    {ranks}{hosts}: plans of trials are {100 * p.error:.0f} % off by the median")
+    if not profile.proved:
+        lines.append("proved    no: no time for trials. Use --seconds 60, or more on a slow link")
     return lines
