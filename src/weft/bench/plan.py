@@ -40,8 +40,11 @@ from ..planner.profile import Profile
 from ..train import RunConfig, Trainer
 from .ranks import trainable, trained
 
-_LEAST, _MOST, _SECONDS = 5, 25, 0.5
-"""Steady epochs of a point: so many, or as many as so many seconds hold."""
+_LEAST, _MOST, _SECONDS = 5, 200, 0.5
+"""Steady epochs of a point: so many, or as many as so many seconds hold. What others use meanwhile is told in
+ticks of 10 ms: over half a second one of them is a fiftieth of a core."""
+_PACES = 49
+"""Products of which the median is a machine's pace: 4 ranks on 2 cores take one or two turns for each."""
 NEAR = 1.1
 """The choice is to be within this of the best measured."""
 DISTURBED, SLOW = 0.15, 1.5
@@ -116,7 +119,7 @@ def points_of(
 
     >>> found = points_of(["karate"], ["gcn"], 2, ["random"], 16)
     >>> [point.strategy for point in found]
-    ['1d', 'halo', 'feature']
+    ['1d', 'halo', 'feature', 'grid']
     """
     return [
         Point(graph, model, ranks, *way[:4], hidden, hosts, threads, way[4])
@@ -233,7 +236,7 @@ def _timed(trainer: Trainer, epoch: int) -> float:
 def _pace() -> float:
     """Seconds of a fixed piece of work on all ranks at once: whether the machine itself is slower now."""
     h, w = torch.ones(1 << 14, 64), torch.ones(64, 64)
-    return statistics.median(_took(lambda: torch.mm(h, w)) for _ in range(9))
+    return statistics.median(_took(lambda: torch.mm(h, w)) for _ in range(_PACES))
 
 
 def _took(call: Callable[[], object]) -> float:
