@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(room, "_pace", lambda: 1.0)
     monkeypatch.setattr(room, "_SECONDS", 0.0)
     prepare(tmp_path, [GRAPH])
-    write_profile(default_profile(), tmp_path / "profile.json")
+    write_profile(replace(default_profile(), seconds=12.5), tmp_path / "profile.json")
     points = points_of([GRAPH], ["gcn"], 2, ["random"], 4)
     run_ranks(measure, 2, "threads", str(tmp_path), [asdict(p) for p in points], 600.0)
     return tmp_path
@@ -49,7 +49,35 @@ def test_words_of_every_point_are_those_foretold(folder, capsys):
     assert found["judged"]["words_differ"] == 0
     assert found["judged"]["cases"] == 1
     with (folder / "p.csv").open() as file:
-        assert [row["strategy"] for row in csv.DictReader(file)] == ["1d", "halo", "feature", "grid"]
+        lines = list(csv.DictReader(file))
+    assert [row["strategy"] for row in lines] == ["1d", "halo", "feature", "grid"]
+    assert {row["layers"] for row in lines} == {"2"}
+    assert {row["calibrated"] for row in lines} == {"12.5"}
+    assert all(float(row["planned"]) > 0 for row in lines)
+
+
+def test_a_report_says_how_long_planning_and_calibrating_took(folder, capsys):
+    assert main(["bench", "plan", "--report", str(folder)]) == 0
+    heads, line = capsys.readouterr().out.splitlines()[:2]
+    assert heads.endswith("planned in  calibrated in")
+    assert line.endswith("12.5 s")
+
+
+def test_layers_make_a_case_of_their_own():
+    two, three = (points_of(["g"], ["gcn"], 2, ["random"], 8, layers=n)[0] for n in (2, 3))
+    assert two.case != three.case
+    assert three.config().model.layers == 3
+    assert three.options()[4:6] == ["--layers", "3"]
+    rows = [{**row("a", "1d", 1.0, 1.0), "layers": n, "planned": float(n)} for n in (2, 3) for _ in range(2)]
+    assert len(choices(rows)) == 2
+    assert judged(rows)["planned"] == 2.5
+
+
+def test_points_that_were_all_disturbed_are_said_to_be(folder, capsys):
+    path = folder / "points.jsonl"
+    path.write_text(path.read_text().replace('"beside": 0.0', '"beside": 0.5'))
+    assert main(["bench", "plan", "--report", str(folder)]) == 2
+    assert f"all 4 points of {folder} were disturbed by others. Measure" in capsys.readouterr().err
 
 
 def test_a_table_is_not_written_over_a_file_that_is_there(folder, capsys):
@@ -128,7 +156,7 @@ def row(setting: str, strategy: str, foretold: float, taken: float) -> dict[str,
     return {
         **asdict(Point("g", "gcn", 2, strategy, "", "dense", "random")), "setting": setting,
         "foretold": foretold, "measured": taken, "ratio": foretold / taken, "words": 1, "foretold_words": 1,
-        "peak_ratio": None,
+        "peak_ratio": None, "planned": 0.5, "calibrated": 0.0,
     }  # fmt: skip
 
 

@@ -48,6 +48,7 @@ def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):
     assert found[0].share.x == (1.0, 2.0)
     assert found[0].call_seconds > 0
     assert found[0].cores == cores()
+    assert found[0].seconds > 0
 
 
 def test_kernels_of_a_known_machine_stand_and_its_links_are_measured(monkeypatch):

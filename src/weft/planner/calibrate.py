@@ -72,6 +72,7 @@ def calibrate(comm: Communicator, seconds: float = SECONDS, base: Profile | None
     """
     if not 0.5 <= seconds <= _MOST_SECONDS:
         raise UserError(f"--seconds {seconds:g} is no time to measure in. Use 5 to {_MOST_SECONDS:g}.")
+    began = time.perf_counter()
     hosts = _hosts(comm)
     cores = _cores(comm, hosts)
     counts, several = _counts(comm.size, hosts), len(set(hosts))
@@ -88,7 +89,8 @@ def calibrate(comm: Communicator, seconds: float = SECONDS, base: Profile | None
     made = {**alone, **together, **links} if comm.rank == 0 else {}
     found: dict[str, Any] = comm.all_gather_json(made)[0]
     profile = _unpack(found) if base is None else _linked(base, found)
-    return _proved(comm, profile, cores, counts, several, proof)
+    profile = _proved(comm, profile, cores, counts, several, proof)
+    return replace(profile, seconds=comm.all_gather_json(time.perf_counter() - began)[0])
 
 
 def _counts(ranks: int, hosts: Sequence[str]) -> list[int]:

@@ -197,6 +197,8 @@ class Profile:
     others: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict)
     """(speedup, slowdown) of dense products and of plain passes."""
     proved: tuple[Proved, ...] = ()
+    seconds: float = 0.0
+    """That measuring it took; 0: nobody noted it."""
 
     def factors(self, ranks: int, hosts: int = 1, threads: int = 1) -> Mapping[str, float]:
         """Those of the ranks most alike; none where the profile was not proved.
@@ -273,6 +275,7 @@ class Profile:
                  "error": p.error}
                 for p in self.proved
             ],
+            "seconds": self.seconds,
         }  # fmt: skip
 
 
@@ -492,6 +495,7 @@ def _profile(found: _Fields) -> Profile:
         0.0 if found.lacks("update_seconds") else found.number("update_seconds", 0, 10),
         {} if found.lacks("others") else _others(found.part("others")),
         () if found.lacks("proved") else _proved(found),
+        0.0 if found.lacks("seconds") else found.number("seconds", 0, 1e9),
     )  # fmt: skip
 
 
