@@ -42,7 +42,7 @@ def test_candidates_differ_and_are_what_their_options_say(ranks):
 def test_rows_whole_and_sums_that_move_are_a_candidate_and_there_are_never_too_many():
     grids = {str(c.grid) for c in candidates(8, ["random"])}
     assert {"1x8x1", "2x4x1"} < grids
-    counts = [len(list(candidates(ranks, ["random"]))) for ranks in (64, 5040, 1 << 20)]
+    counts = [len(list(candidates(ranks, ["random"]))) for ranks in (64, 720, 5040)]
     assert max(counts) <= 32
 
 

@@ -234,11 +234,15 @@ class HostLines:
         """
         if isinstance(places, int):
             places = [rank // places for rank in range(grid.size)]
+        if len(set(places)) in (1, grid.size):
+            return None
         shared = False
         found: list[list[int]] = []
-        for axis in ("row", "inner"):
+        for at, axis in enumerate(("row", "inner")):
             lines = set()
-            for rank in range(grid.size):
+            for rank in (
+                rank for rank in range(grid.size) if not grid.place(rank)[at]
+            ):  # the first of a line
                 hosts = [places[peer] for peer in grid.peers(rank, axis)]
                 lines.add(tuple(list(dict.fromkeys(hosts)).index(host) for host in hosts))
             if len(lines) > 1:
