@@ -32,6 +32,13 @@ MOST = 64
 """Hosts of a lab."""
 _RATE = re.compile(r"\d+(\.\d+)?(k|m|g|t)?bit")
 _TOOLS = ("ip", "tc", "unshare", "sh")
+_MPI = {
+    "PRTE_MCA_hwloc_default_binding_policy": "none", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp",
+    "OMPI_MCA_mpi_yield_when_idle": "1", "PRTE_MCA_plm": "^slurm", "PRTE_MCA_ras": "^slurm",
+    **dict.fromkeys(
+        (f"{mpi}_ALLOW_RUN_AS_ROOT{sure}" for mpi in ("OMPI", "PRTE") for sure in ("", "_CONFIRM")), "1"
+    ),
+}  # fmt: skip
 _SWEEP = """cat > /dev/null
 for host in {hosts}; do
   for process in $(ip netns pids "$host" 2>/dev/null); do kill -9 "$process"; done
@@ -137,7 +144,9 @@ class Lab:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"PRTE_MCA_plm_ssh_agent": str(self.agent)}
+        """What `mpirun` is told. Each host counts its cores from 0, and all have those of this machine: ranks
+        that it binds to one core each would all sit on the first. The rest is what `weft train` tells it."""
+        return _MPI | {"PRTE_MCA_plm_ssh_agent": str(self.agent)}
 
     def __enter__(self) -> Lab:
         why = missing()
@@ -206,11 +215,8 @@ class Lab:
     def run(self, command: Sequence[str]) -> int:
         """A command with `{hosts}` for the host file; its exit status."""
         words = [word.replace("{hosts}", str(self.hostfile)) for word in command]
-        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         try:
-            process = subprocess.Popen(
-                words, env=_environment() | allowed | self.environment, preexec_fn=_end_with_us
-            )
+            process = subprocess.Popen(words, env=_environment() | self.environment, preexec_fn=_end_with_us)
         except OSError as error:
             raise LabError(f"cannot run {words[0]}: {error.strerror}") from None
         try:

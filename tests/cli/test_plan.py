@@ -63,6 +63,32 @@ def test_what_was_named_is_left(capsys):
     }
 
 
+def test_ways_by_host_are_rows_of_their_own_and_are_left_out_on_request(capsys):
+    words = ["karate", "--ranks", "4", "--hidden", "4", "--partition", "random", "--hosts", "2"]
+    assert main(["plan", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("profile   10 Gbit/s and 50 µs stand in") for line in lines)
+    assert "over the link" in next(line for line in lines if line.startswith("strategy"))
+    ways = [line.split("  ")[0] + line.partition("random")[0] for line in lines if line.startswith("1d ")]
+    assert sorted("by host" in way for way in ways) == [False, True]
+    found = {row["by_host"]: row for row in planned(capsys, *words)["candidates"] if row["strategy"] == "1d"}
+    # Of the dense rows of two other ranks, each comes once a host.
+    assert found[False]["link_words"] == 2 * found[True]["link_words"] > 0
+    for asked in ("on", "off"):
+        rows = planned(capsys, *words, "--by-host", asked)["candidates"]
+        assert {row["by_host"] for row in rows} == {asked == "on"}
+    named = planned(capsys, *words, "--link", "1Gbit")
+    assert named["link_note"] == ""
+
+
+def test_slots_of_a_host_file_are_filled_one_host_after_the_other(capsys):
+    Path("hosts").write_text("a slots=4\nb slots=4\n")
+    words = ["karate", "--ranks", "4", "--partition", "random", "--hosts", "hosts"]
+    assert planned(capsys, *words)["hosts"] == 1
+    assert main(["plan", *words, "--by-host", "on"]) == 2
+    assert "--by-host on needs two hosts or more" in capsys.readouterr().err
+
+
 def test_a_profile_by_hand_and_a_host_file(capsys):
     write_profile(default_profile(), Path("p.json"))
     Path("hosts").write_text("a slots=2\nb slots=2\n")
@@ -99,6 +125,8 @@ def test_a_picture_is_drawn_and_never_over_another(capsys):
         (["--partition", "random,metsi"], "unknown partition 'metsi'"),
         (["--plot", "plan.doc"], "--plot plan.doc is no picture's name"),
         (["--memory", "lots"], "lots"),
+        (["--by-host", "yes"], "unknown value of --by-host 'yes'"),
+        (["--by-host", "on"], "--by-host on needs two hosts or more"),
     ],
 )
 def test_mistakes_are_one_line(words, message, capsys):

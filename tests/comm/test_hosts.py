@@ -17,6 +17,7 @@ from tests.examples import load_lab
 from weft.comm import hosts
 from weft.comm.hosts import Host, _Run, launch_on_hosts, read_hosts, silent
 from weft.comm.job import Outcome
+from weft.comm.launch import open_mpi
 from weft.errors import UserError
 
 hosts_of_a_lab = load_lab("hosts")
@@ -159,6 +160,20 @@ def test_a_lab_reaches_its_hosts_by_name_and_leaves_nothing(capfd):
     assert "rate 100Mbit" in out
     assert not any(name in _namespaces() for name in lab.names)
     assert not folder.exists()
+
+
+def test_mpirun_of_a_lab_is_the_one_that_weft_starts():
+    told = hosts_of_a_lab.Lab(2).environment
+    assert told.items() >= open_mpi("self,sm,tcp").items()
+
+
+@no_lab
+@pytest.mark.slow
+def test_ranks_of_a_lab_may_use_all_cores_and_not_the_first_alone(capfd):
+    show = "import os, sys; sys.stdout.write(f'cores {sorted(os.sched_getaffinity(0))}\\n')"
+    with hosts_of_a_lab.Lab(2) as lab:
+        assert lab.run(["mpirun", "--hostfile", "{hosts}", "-n", "2", sys.executable, "-c", show]) == 0
+    assert capfd.readouterr().out.splitlines() == [f"cores {sorted(os.sched_getaffinity(0))}"] * 2
 
 
 @no_lab

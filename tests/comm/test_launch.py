@@ -16,7 +16,7 @@ import pytest
 
 from weft.comm import connect, in_job
 from weft.comm.job import Failure, Outcome
-from weft.comm.launch import launch, run_job
+from weft.comm.launch import host_cores, launch, run_job
 from weft.errors import UserError
 
 PROGRAM = """
@@ -360,3 +360,11 @@ def test_signals_that_come_close_together_are_one_request() -> None:
     assert asked.number == 15
     asked._since -= 10
     assert not asked.note(2)
+
+
+def test_cores_of_a_host_are_more_than_those_that_a_rank_was_bound_to(monkeypatch):
+    bound = {0: {3}, os.getppid(): {2, 3}}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: bound[process], raising=False)
+    assert host_cores() == {3}  # nobody started us as a rank: we were given this one
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    assert host_cores() == {2, 3}

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from weft.comm import Communicator, Ledger
-from weft.graph import Graph, normalise
+from weft.graph import Graph, load, normalise
 from weft.parallel import Blocks, Grid, Operator
+from weft.train import RunConfig, Trainer
 
 Shape = tuple[int, int, int]
 PHASES = ("split", "gather", "reduce", "join", "adjacency")
@@ -196,3 +197,23 @@ def brief_cases_of(shape: Shape, n: int = 31, width: int = 5) -> list[tuple[Any,
         (shape, "dense", "gcn", ("sum", "max"), n, width, True, "even", True),
         (shape, "sparse", "none", ("sum", "min"), n, width, False, "lumps", True),
     ]
+
+
+def trained(
+    comm: Communicator, options: dict[str, str], hosts: Sequence[int]
+) -> tuple[list[float], dict[str, int]]:
+    """Losses of a run on ranks whose hosts are said to be these, and the words of an epoch by phase."""
+    config = RunConfig()
+    config.model.hidden, config.model.name, config.train.dtype = 5, "sage", "float64"
+    for name, value in options.items():
+        setattr(config.parallel, name, value)
+    before, comm.hosts = comm.hosts, hosts
+    try:
+        graph = load("kronecker:scale=7,degree=6,directed=true,features=6,classes=3")
+        trainer = Trainer(graph, config, comm)
+        losses = [trainer.step(epoch) for epoch in (1, 2)]
+        with Ledger(comm) as books:
+            losses.append(trainer.step(3))
+    finally:
+        comm.hosts = before
+    return losses, {phase: books.words(phase) for phase in books.phases}

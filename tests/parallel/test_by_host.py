@@ -16,7 +16,7 @@ from weft.parallel import Exchange
 from weft.parallel.by_host import ByHost, check_by_host, exchange_along, groups_of
 from weft.parallel.exchange import add_up
 
-from .cases import cases_of, check, numbers
+from .cases import cases_of, check, numbers, trained
 
 HOSTS = {
     "2x2": [0, 0, 1, 1], "2x2, dealt in turn": [0, 1, 0, 1], "3x2": [0, 0, 1, 1, 2, 2],
@@ -219,3 +219,18 @@ def test_where_nothing_can_be_shared_the_direct_way_stays_and_on_is_refused():
         check_by_host("on", [0, 0, 1])
     with pytest.raises(UserError, match="yes"):
         check_by_host("yes", [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"strategy": "halo"}, {"strategy": "1d"}, {"strategy": "grid", "grid": "1x4x1", "exchange": "sparse"}],
+    ids=lambda options: options["strategy"],
+)
+def test_real_ranks_train_by_host_as_directly(mpi_ranks, options):
+    found = {
+        way: mpi_ranks(trained, 4, options | {"by_host": way}, HOSTS["2x2"]) for way in ("on", "off", "auto")
+    }
+    assert found["auto"] == found["on"]
+    for (ours, words), (theirs, direct) in zip(found["on"], found["off"], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-9)
+        assert ("host" in words, "host" in direct) == (True, False)

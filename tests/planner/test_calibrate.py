@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from weft.cli import main
+from weft.cli.calibrate import describe
 from weft.comm import run_ranks
 from weft.comm.launch import cores
 from weft.errors import UserError
@@ -16,7 +18,7 @@ from weft.planner import calibrate as room
 from weft.planner import proof
 from weft.planner.calibrate import calibrate
 from weft.planner.default import default_profile
-from weft.planner.profile import own_profile, read_profile
+from weft.planner.profile import Proved, own_profile, read_profile
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +48,7 @@ def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):
     assert found[0].share.x == (1.0, 2.0)
     assert found[0].call_seconds > 0
     assert found[0].cores == cores()
+    assert found[0].seconds > 0
 
 
 def test_kernels_of_a_known_machine_stand_and_its_links_are_measured(monkeypatch):
@@ -91,6 +94,41 @@ def test_out_names_another_place_and_json_prints_it(capsys):
     assert main(words) == 2
     assert capsys.readouterr().err == "weft: p.json exists already. Choose another --out, or remove it.\n"
     assert Path("p.json").read_text() == kept
+
+
+def test_fewer_ranks_than_were_started_wait_as_ranks_with_cores_of_their_own(monkeypatch):
+    asked: list[bool | None] = []
+
+    def waiting(comm: object, asleep: bool | None) -> AbstractContextManager[None]:
+        asked.append(asleep)
+        return nullcontext()
+
+    monkeypatch.setattr(room, "_waiting", waiting)
+    monkeypatch.setattr(room, "prove", lambda *_: None)
+    for several, expected in ((1, {True, False}), (2, {None})):
+        asked.clear()
+        run_ranks(
+            lambda comm, n=several: room._proved(comm, default_profile(), 2, [4, 2], n, 9.0), 4, "threads"
+        )
+        assert set(asked) == expected
+        assert len(asked) == 6
+
+
+def test_cores_are_those_of_all_ranks_of_a_host_where_each_is_bound_to_one(monkeypatch):
+    class Told:
+        def all_gather_json(self, own: list[int]) -> list[list[int]]:
+            return [own, [1], [0, 1, 2]]
+
+    monkeypatch.setattr("weft.comm.launch.host_cores", lambda: {0})
+    assert room._cores(Told(), ["a", "a", "b"]) == 2
+
+
+def test_what_was_proved_is_told():
+    assert describe(default_profile())[-1].startswith("proved    no: no time for trials. Use --seconds 60")
+    proved = replace(default_profile(), proved=(Proved(4, 2, 1, {}, 0.084),))
+    assert describe(proved)[-1] == (
+        "proved    4 ranks of 1 thread on 2 hosts: plans of trials are 8 % off by the median"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
 from weft.cli import main
 from weft.cli.train import is_open
+from weft.comm.launch import host_cores
 from weft.errors import UserError
 from weft.graph import load, write_store
-from weft.planner.choose import check_memory, choose, off_by, this_profile
+from weft.partition import partition_for_grid
+from weft.planner.choose import check_memory, choose, link_doubts, machine_of, off_by, this_profile
 from weft.planner.cost import Machine
 from weft.planner.cuts import Shape
 from weft.planner.default import default_profile
 from weft.planner.plan import plan
-from weft.planner.profile import path_of, write_profile
+from weft.planner.profile import Link, path_of, write_profile
 from weft.train.config import RunConfig, load_toml
 from weft.units import spell_bytes
 
@@ -83,6 +87,102 @@ def test_a_profile_of_another_machine_is_used_and_doubted():
     path_of().write_text("{}")
     with pytest.raises(UserError, match="is no profile: weft_profile is missing"):
         this_profile()
+
+
+def test_what_is_wrong_with_a_profile_is_said_unasked_and_stops_nobody_who_did_not_ask():
+    def lines(asked: bool = False) -> tuple[list[str], float]:
+        choice = choose(settings("gcn", strategy="auto"), directed(), 4, asked=asked)
+        return choice.lines[1:], choice.seconds
+
+    assert lines() == ([], 0.0)  # there is none, and nobody asked
+    foreign = default_profile()
+    write_profile(foreign, path_of())
+    told, seconds = lines()
+    assert told == [f"profile   {foreign.doubts()}"]
+    assert seconds == 0.0
+    here = dataclasses.replace(foreign, host=socket.gethostname(), cores=len(host_cores()), date="2001-01-01")
+    write_profile(here, path_of())
+    assert "days old. Use: weft calibrate" in lines()[0][0]
+    write_profile(dataclasses.replace(here, date="2999-01-01"), path_of())
+    assert lines()[0] == []
+    assert lines()[1] > 0
+    path_of().write_text("{")
+    (line,), seconds = lines()
+    assert line.startswith(f"profile   {path_of()} is no profile: ")
+    assert line.endswith("Make one: weft calibrate; figures of a machine of two cores stand in")
+    assert seconds == 0.0
+    with pytest.raises(UserError, match="is no profile"):
+        lines(asked=True)
+
+
+def test_figures_that_stand_in_for_a_link_are_said():
+    places = [0, 0, 1, 1]
+    here = dataclasses.replace(
+        default_profile(), host=socket.gethostname(), cores=len(host_cores()), date="2999-01-01"
+    )
+    for profile, told in ((None, 0), (here, 1), (dataclasses.replace(here, between=here.inside), 0)):
+        if profile is not None:
+            write_profile(profile, path_of())
+        choice = choose(settings("gcn", strategy="auto"), directed(), 4, places, asked=False)
+        assert len(choice.lines) == 1 + told
+        assert (choice.seconds > 0) == (profile is not None and not told)
+    (line,) = [link_doubts(Machine(default_profile(), 4, 2))]
+    assert line.startswith(
+        "10 Gbit/s and 50 µs stand in for messages between hosts. Use on these hosts: mpirun"
+    )
+
+
+def test_by_host_needs_hosts_and_says_so_and_what_is_left_out_is_named():
+    with pytest.raises(
+        UserError, match=r"--by-host on needs two hosts or more .* these have 4\. Leave it out"
+    ):
+        choose(settings("gcn", strategy="auto", by_host="on"), directed(), 4)
+    config = settings("gcn", strategy="auto", by_host="on")
+    choose(config, directed(), 4, [0, 0, 1, 1])
+    assert config.parallel.by_host == "auto"  # whoever goes on elsewhere may
+    machine = Machine(default_profile(), 4, 2)
+    config = settings("gcn", by_host="on", exchange="sparse")
+    with pytest.raises(UserError, match=r"Leave out --exchange sparse or --by-host on, or use more ranks"):
+        plan(Shape.of(directed()), config, machine, ["random"], lambda c: False)
+
+
+def test_hosts_are_where_the_ranks_are_and_threads_those_they_get():
+    config, profile = settings("gcn"), default_profile()
+    assert machine_of(profile, config, 4, [0, 0, 0, 1]).places == [0, 0, 0, 1]
+    assert machine_of(profile, config, 4, [0, 0, 0, 1]).crowd == 3
+    assert machine_of(profile, config, 4, [0, 0, 0, 0]).hosts == 1
+    assert machine_of(profile, config, 1, 1, threads=7).threads == 7
+    config.train.threads = 3
+    assert machine_of(profile, config, 1, 1, threads=7).threads == 3
+
+
+def test_metis_that_nobody_asked_for_cuts_a_grid_once_and_none_that_cannot_win(monkeypatch):
+    made: list[tuple[tuple[int, ...], str]] = []
+
+    def parts(graph, shape, method, options):
+        made.append((shape, method))
+        return partition_for_grid(graph, shape, method, options)
+
+    monkeypatch.setattr("weft.planner.cuts.partition_for_grid", parts)
+    monkeypatch.setattr("weft.planner.choose.CHEAP", 1e9)
+    graph = load("sbm:nodes=900,classes=4,features=16")
+    config = settings("gcn", strategy="auto")
+    config.train.epochs = 100_000
+    choose(config, graph, 4, [0, 1, 2, 3], asked=False)
+    assert len(set(made)) == len(made) > 0
+    assert {method for _, method in made} == {"metis"}
+    # Where messages cost nothing, METIS, which saves them alone, is not even tried.
+    made.clear()
+    free = dataclasses.replace(default_profile(), between=Link.of_bandwidth(1e-15, 1e18))
+    write_profile(free, path_of())
+    choose(settings("gcn", strategy="auto"), graph, 4, [0, 1, 2, 3], asked=False)
+    assert made == []
+
+
+def test_a_decoder_of_links_is_no_part_of_a_plan_and_no_seconds_are_held_against_it():
+    config = settings("gcn", strategy="auto")
+    config.train.task = "link"
+    assert choose(config, directed(), 4).seconds == 0.0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from weft.comm.ledger import Message
 from weft.planner.cost import (
     Machine,
     Seconds,
+    Timed,
+    clock,
     kernel_seconds,
     message_seconds,
     product_seconds,
@@ -17,6 +19,7 @@ from weft.planner.cost import (
     side_by_side,
     step_seconds,
     table_of,
+    timed,
 )
 from weft.planner.default import default_profile
 from weft.planner.profile import KINDS, Curve, Link, Proved, tabulate
@@ -136,6 +139,14 @@ def test_ranks_that_are_more_than_cores_get_a_share_of_one():
     assert Machine(lab, 8, hosts=4).share == 0.125
 
 
+def test_a_share_of_a_core_is_that_of_as_many_ranks_where_they_were_measured():
+    known = dataclasses.replace(PROFILE, share=Curve((1.0, 2.0, 4.0), (1.0, 0.97, 0.46)))
+    assert [Machine(known, ranks).share for ranks in (1, 2, 4)] == [1.0, 1.0, pytest.approx(0.46)]
+    assert Machine(known, 8).share == pytest.approx(4 * 0.46 / 8)
+    whole = dataclasses.replace(PROFILE, share=Curve((1.0, 2.0), (1.0, 0.95)), cores=3)
+    assert Machine(whole, 6).share == 0.5
+
+
 def test_crowded_ranks_wait_as_crowded_ones_do():
     slow = Link(Curve((1.0, 2.0), (5.0, 10.0)))
     profile = dataclasses.replace(PROFILE, crowded=slow)
@@ -159,6 +170,41 @@ def test_collectives_are_messages_of_peers():
     reduce = Message("all_reduce", "x", tuple((p, 4) for p in (1, 2, 3)), (), 4)
     assert message_seconds(one, reduce, 0, range(4)) == pytest.approx(min(2 * 4, 2 * 3 * 1))
     assert message_seconds(one, Message("all_reduce", "x", (), (), 1), 0, range(1)) == 0
+
+
+def test_a_sum_over_hosts_meets_near_ranks_first():
+    two = Machine(PROFILE, 4, hosts=2)  # of two rounds one is within the host, in one both of a host cross
+    reduce = Message("all_reduce", "x", tuple((p, 1) for p in (1, 2, 3)), (), 4)
+    assert message_seconds(two, reduce, 0, range(4)) == pytest.approx(1 + 20)
+    assert message_seconds(Machine(PROFILE, 4, hosts=4), reduce, 0, range(4)) == pytest.approx(20)
+
+
+def test_near_messages_do_not_queue_behind_those_that_leave_the_host():
+    near = [Timed("post", {"long": 1.0}, 1, 1.0), Timed("wait", {}, 1)]
+    far = [Timed("post", {"long_far": 100.0}, 0, 1.0, far=True), Timed("wait", {}, 0)]
+    steps = [far[0], *near, Timed("work", {"walk": 50.0}), far[1]]
+    assert clock(steps, {}).total == pytest.approx(100)
+    assert clock(steps, {"long_far": 2.0}).total == pytest.approx(200)
+    both = Machine(PROFILE, 4, hosts=2)
+    posts = [Post(n, swap(1, 1, p, p), blocking=False) for n, p in enumerate((1, 2))]
+    looked_up = timed(both, posts, 0, {"row": range(4)})
+    assert [(step.far, set(step.seconds)) for step in looked_up] == [
+        (False, {"short", "long"}), (True, {"short_far", "long_far"}),
+    ]  # fmt: skip
+
+
+def test_ranks_that_are_slow_in_turns_hold_each_other_up_unless_messages_travel_meanwhile():
+    def rank(*phases: tuple[float, float]) -> Seconds:
+        total = sum(seconds for seconds, _ in phases)
+        return Seconds(total, total, 0.0, tuple((seconds, seconds, hidden) for seconds, hidden in phases))
+
+    for hidden, total in ((0.0, 7.0), (0.5, 6.0), (1.0, 5.0)):
+        turns = [rank((3, hidden), (1, hidden), (1, 0)), rank((1, hidden), (3, hidden), (1, 0))]
+        assert side_by_side(turns, 1.0).total == pytest.approx(total)
+    hard = [rank((3, 0), (1, 1.0), (1, 0)), rank((1, 0), (3, 1.0), (1, 0))]  # a sum over all in between
+    assert side_by_side(hard, 1.0).total == pytest.approx(3 + 4)
+    others = [rank((3, 0.0)), rank((1, 0.0), (3, 0.0))]  # they do not meet as often
+    assert side_by_side(others, 1.0).total == 4
 
 
 def test_what_travels_beside_a_product_is_waited_for_only_as_far_as_it_takes_longer():

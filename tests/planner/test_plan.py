@@ -37,6 +37,23 @@ def test_candidates_differ_and_are_what_their_options_say(ranks):
             candidate.grid, candidate.exchange,
         )  # fmt: skip
         assert options.partition == candidate.partition
+        assert options.by_host == "off"
+
+
+def test_rows_whole_and_sums_that_move_are_a_candidate_and_there_are_never_too_many():
+    grids = {str(c.grid) for c in candidates(8, ["random"])}
+    assert {"1x8x1", "2x4x1"} < grids
+    counts = [len(list(candidates(ranks, ["random"]))) for ranks in (64, 720, 5040)]
+    assert max(counts) <= 32
+
+
+def test_by_host_is_left_to_the_hosts_of_the_run():
+    for candidate in candidates(4, ["random"], hosts=[0, 1, 0, 1]):
+        config = RunConfig()
+        candidate.apply(config)
+        assert config.parallel.by_host == ("auto" if candidate.by_host else "off")
+    by_host = {c.by_host for c in candidates(4, ["random"], hosts=[0, 0, 0, 1])}
+    assert by_host == {False}  # hosts of three and of one share nothing
 
 
 def test_the_best_on_a_slow_link_moves_fewer_words_and_a_slow_core_does_not_care():

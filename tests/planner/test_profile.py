@@ -33,7 +33,8 @@ def test_a_profile_is_the_same_after_the_disk():
     curve = Curve((1.0, 2.0), (1.0, 1.5))
     profile = dataclasses.replace(
         default_profile(), between=Link.of_bandwidth(1e-4, 1e9, 0.5), share=curve, update_seconds=1e-3,
-        crowded=Link.of_bandwidth(1e-3, 1e9), others={"dense": (curve, curve), "pass": (curve, curve)},
+        crowded=Link.of_bandwidth(1e-3, 1e9), seconds=21.5,
+        others={"dense": (curve, curve), "pass": (curve, curve)},
     )  # fmt: skip
     path = write_profile(profile, Path("deep/er/p.json"))
     assert read_profile(path) == profile

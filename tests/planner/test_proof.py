@@ -8,10 +8,10 @@ import pytest
 
 from weft.comm import run_ranks
 from weft.errors import UserError
-from weft.planner.cost import Timed
+from weft.planner.cost import Machine, Timed
 from weft.planner.default import default_profile
 from weft.planner.profile import KINDS, Proved, parse_profile
-from weft.planner.proof import _GRAPHS, Outcome, fit, prove, trials
+from weft.planner.proof import _GRAPHS, Outcome, Trial, fit, prove, trials
 
 
 def work(**seconds: float) -> Timed:
@@ -22,6 +22,17 @@ def outcome(steps: list[Timed], factors: dict[str, float], ranks: int = 1) -> Ou
     """A trial that took what these factors say."""
     blank = Outcome([steps] * ranks, 1.0, 1.0)
     return dataclasses.replace(blank, measured=blank.foretold(factors))
+
+
+def small_trials(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Trials of little graphs, which conclude something from so few on."""
+    monkeypatch.setattr(
+        "weft.planner.proof.trials", lambda ranks, shared=False: trials(ranks, shared)[:count]
+    )
+    monkeypatch.setattr("weft.planner.proof.FEWEST", count)
+    monkeypatch.setattr("weft.planner.proof._SECONDS", 0.0)
+    small = dict.fromkeys(_GRAPHS, "er:nodes=60,degree=4,features=5,classes=3")
+    monkeypatch.setattr("weft.planner.proof._GRAPHS", small)
 
 
 def test_a_fit_finds_the_factors_that_made_the_trials():
@@ -59,11 +70,7 @@ def test_no_trials_leave_the_profile_as_it_is():
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_rank_gets_the_same_factors(ranks, monkeypatch):
-    monkeypatch.setattr("weft.planner.proof.trials", lambda ranks: trials(ranks)[:2])
-    monkeypatch.setattr("weft.planner.proof.FEWEST", 2)
-    monkeypatch.setattr("weft.planner.proof._SECONDS", 0.0)
-    small = dict.fromkeys(_GRAPHS, "er:nodes=60,degree=4,features=5,classes=3")
-    monkeypatch.setattr("weft.planner.proof._GRAPHS", small)
+    small_trials(monkeypatch, 2)
     found = run_ranks(lambda comm: prove(comm, default_profile(), 1, 1, 60.0), ranks, "threads")
     assert all(each == found[0] for each in found)
     assert found[0].ranks == ranks
@@ -73,6 +80,42 @@ def test_every_rank_gets_the_same_factors(ranks, monkeypatch):
 
 def test_too_few_trials_conclude_nothing():
     assert run_ranks(lambda comm: prove(comm, default_profile(), 1, 1, 0.0), 2, "threads") == [None, None]
+
+
+def test_a_trial_that_would_take_most_of_the_time_is_left_out(monkeypatch):
+    small_trials(monkeypatch, 2)
+    measured = []
+    monkeypatch.setattr("weft.planner.proof._measure", lambda comm, graph, config: measured.append(1) or 1.0)
+    slow = dataclasses.replace(default_profile(), update_seconds=10.0)
+    for seconds, few in ((100.0, True), (300.0, False)):  # six epochs of 10 s, of each half of the time
+        measured.clear()
+        found = run_ranks(lambda comm, s=seconds: prove(comm, slow, 1, 1, s), 1, "threads")
+        assert (found == [None], measured == []) == (few, few)
+
+
+def test_trials_run_as_they_are_foretold():
+    config = Trial("small", "gcn", "halo").config(Machine(default_profile(), 4, hosts=2))
+    assert config.parallel.by_host == "off"
+
+
+def test_hosts_of_several_ranks_are_tried_by_host_too(monkeypatch):
+    assert sum(trial.by_host for trial in trials(4, shared=True)[:6]) == 2
+    assert not any(trial.by_host for trial in trials(4))
+    small_trials(monkeypatch, 6)
+    monkeypatch.setattr("weft.planner.proof._measure", lambda comm, graph, config: 1.0)
+    seen = []
+    monkeypatch.setattr(
+        "weft.planner.proof.fit", lambda found: seen.append(found) or dict.fromkeys(KINDS, 1.0)
+    )
+
+    def work(comm):
+        comm.hosts = [0, 0, 1, 1]
+        return prove(comm, default_profile(), 2, 1, 1e6)
+
+    assert run_ranks(work, 4, "threads")[0].hosts == 2
+    (found,) = seen  # rank 0 alone computes
+    kinds = {kind for outcome in found for steps in outcome.ranks for s in steps for kind in s.seconds}
+    assert {"long", "long_far", "short", "short_far"} <= kinds
 
 
 def test_trials_are_of_rows_and_of_columns():
@@ -90,6 +133,9 @@ def profile_with(**changes: object) -> dict:
 def test_what_was_proved_is_kept_with_the_profile():
     assert parse_profile(profile_with()).proved == (Proved(4, 2, 1, dict.fromkeys(KINDS, 1.5), 0.07),)
     older = profile_with()
+    factors = older["proved"][0]["factors"] = dict.fromkeys(KINDS, 1.5) | {"long": 2.0}
+    del factors["long_far"], factors["short_far"]  # one factor for all messages
+    assert parse_profile(older).proved[0].factors == factors | {"long_far": 2.0, "short_far": 1.5}
     del older["proved"]
     assert parse_profile(older).proved == ()
 

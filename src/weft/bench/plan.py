@@ -40,8 +40,11 @@ from ..planner.profile import Profile
 from ..train import RunConfig, Trainer
 from .ranks import trainable, trained
 
-_LEAST, _MOST, _SECONDS = 5, 25, 0.5
-"""Steady epochs of a point: so many, or as many as so many seconds hold."""
+_LEAST, _MOST, _SECONDS = 5, 200, 0.5
+"""Steady epochs of a point: so many, or as many as so many seconds hold. What others use meanwhile is told in
+ticks of 10 ms: over half a second one of them is a fiftieth of a core."""
+_PACES = 49
+"""Products of which the median is a machine's pace: 4 ranks on 2 cores take one or two turns for each."""
 NEAR = 1.1
 """The choice is to be within this of the best measured."""
 DISTURBED, SLOW = 0.15, 1.5
@@ -70,11 +73,12 @@ class Point:
     threads: int = 1
     """Of a rank."""
     by_host: bool = False
+    layers: int = 2
 
     @property
-    def case(self) -> tuple[str, str, int, int, int]:
+    def case(self) -> tuple[str, str, int, int, int, int]:
         """What has one best candidate."""
-        return self.graph, self.model, self.ranks, self.hosts, self.hidden
+        return self.graph, self.model, self.ranks, self.hosts, self.hidden, self.layers
 
     @property
     def way(self) -> Way:
@@ -85,6 +89,7 @@ class Point:
         """What `weft train` would be told."""
         config = RunConfig()
         config.data.graph, config.model.name, config.model.hidden = self.graph, self.model, self.hidden
+        config.model.layers = self.layers
         options = config.parallel
         options.ranks, options.strategy, options.grid = self.ranks, self.strategy, self.sides
         options.exchange, options.partition = self.exchange, self.partition
@@ -95,7 +100,8 @@ class Point:
     def options(self) -> list[str]:
         """The same on the command line."""
         words = {
-            "--model": self.model, "--hidden": self.hidden, "--ranks": self.ranks, "--threads": self.threads,
+            "--model": self.model, "--hidden": self.hidden, "--layers": self.layers,
+            "--ranks": self.ranks, "--threads": self.threads,
             "--strategy": self.strategy, "--exchange": self.exchange, "--partition": self.partition,
             "--grid": self.sides, "--by-host": "on" if self.by_host else "off",
         }  # fmt: skip
@@ -110,16 +116,16 @@ def way_of(candidate: Candidate) -> Way:
 
 def points_of(
     graphs: Sequence[str], models: Sequence[str], ranks: int, partitions: Sequence[str], hidden: int,
-    hosts: int = 1, threads: int = 1,
+    hosts: int = 1, threads: int = 1, layers: int = 2,
 ) -> list[Point]:  # fmt: skip
     """Every candidate of every case.
 
     >>> found = points_of(["karate"], ["gcn"], 2, ["random"], 16)
     >>> [point.strategy for point in found]
-    ['1d', 'halo', 'feature']
+    ['1d', 'halo', 'feature', 'grid']
     """
     return [
-        Point(graph, model, ranks, *way[:4], hidden, hosts, threads, way[4])
+        Point(graph, model, ranks, *way[:4], hidden, hosts, threads, way[4], layers)
         for graph in graphs
         for model in models
         for way in dict.fromkeys(map(way_of, candidates(ranks, partitions, hosts=hosts)))
@@ -233,7 +239,7 @@ def _timed(trainer: Trainer, epoch: int) -> float:
 def _pace() -> float:
     """Seconds of a fixed piece of work on all ranks at once: whether the machine itself is slower now."""
     h, w = torch.ones(1 << 14, 64), torch.ones(64, 64)
-    return statistics.median(_took(lambda: torch.mm(h, w)) for _ in range(9))
+    return statistics.median(_took(lambda: torch.mm(h, w)) for _ in range(_PACES))
 
 
 def _took(call: Callable[[], object]) -> float:
@@ -273,8 +279,9 @@ def measure_peak(folder: Path, point: Point) -> list[int]:
 
 def foretold(
     folder: Path, profile: Profile, records: Sequence[dict[str, Any]]
-) -> Iterator[tuple[dict[str, Any], Forecast]]:
-    """Each record with what the plan says of it; one plan a case, as `weft plan` makes it."""
+) -> Iterator[tuple[dict[str, Any], Forecast, float]]:
+    """Each record with what the plan says of it, and the seconds that its plan took; one plan a case, as
+    `weft plan` makes it."""
     cases: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
         cases.setdefault(record["point"].case, []).append(record)
@@ -285,11 +292,13 @@ def foretold(
             shapes[point.graph] = Shape.of(open_store(graph_file(folder, point.graph), verify=False))
         ways = {record["point"].way for record in group}
         partitions = list(dict.fromkeys(["random", *(way[3] for way in ways)]))
+        began = time.perf_counter()
         found = plan(shapes[point.graph], point.config(), machine(profile, point), partitions, _among(ways))
+        seconds = time.perf_counter() - began
         by_way = {way_of(row.candidate): row for row in found.rows}
         for record in group:
             if record["point"].way in by_way:
-                yield record, by_way[record["point"].way]
+                yield record, by_way[record["point"].way], seconds
 
 
 def _among(ways: set[Way]) -> Callable[[Candidate], bool]:
@@ -303,8 +312,13 @@ def machine(profile: Profile, point: Point) -> Machine:
     )
 
 
-def row_of(setting: str, record: Mapping[str, Any], forecast: Forecast) -> dict[str, Any]:
-    """A line of the table."""
+def row_of(
+    setting: str, record: Mapping[str, Any], forecast: Forecast, planned: float = 0.0, calibrated: float = 0.0
+) -> dict[str, Any]:
+    """A line of the table.
+
+    planned, calibrated   seconds that the plan of its case took, and the calibration of its setting
+    """
     point: Point = record["point"]
     peak = max(record["peak"]) if record.get("peak") else None
     return {
@@ -313,6 +327,7 @@ def row_of(setting: str, record: Mapping[str, Any], forecast: Forecast) -> dict[
         "message_seconds": forecast.messages_seconds, "compute_seconds": forecast.compute,
         "words": record["words"], "foretold_words": forecast.words, "bytes": forecast.bytes, "peak": peak,
         "peak_ratio": None if peak is None else forecast.bytes / peak, "load": record["load"],
+        "planned": planned, "calibrated": calibrated,
     }  # fmt: skip
 
 
@@ -335,11 +350,15 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, -(-round(share * len(ordered) * 1e6) // 1_000_000) - 1)]
 
 
+_CASE = ("setting", "graph", "model", "ranks", "hosts", "hidden", "layers")
+"""Of rows: what has one best candidate."""
+
+
 def choices(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of each case of more than one candidate: what the plan takes, over the best measured."""
     cases: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        key = tuple(row[name] for name in ("setting", "graph", "model", "ranks", "hosts", "hidden"))
+        key = tuple(row[name] for name in _CASE)
         cases.setdefault(key, []).append(row)
     found = []
     for key, group in cases.items():
@@ -348,7 +367,7 @@ def choices(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             best = min(group, key=lambda row: row["measured"])
             found.append(
                 {
-                    "setting": key[0], "graph": key[1], "model": key[2], "ranks": key[3],
+                    **dict(zip(_CASE, key, strict=True)),
                     "candidates": len(group), "chosen": name_of(chosen), "best": name_of(best),
                     "ratio": chosen["measured"] / best["measured"],
                 }
@@ -367,6 +386,7 @@ def judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     errors = [error(row["ratio"]) for row in rows]
     peaks = [error(row["peak_ratio"]) for row in rows if row["peak_ratio"] is not None]
     chosen = choices(rows)
+    planned = list({tuple(row[name] for name in _CASE): row["planned"] for row in rows}.values())
     return {
         "points": len(rows), "graphs": len({row["graph"] for row in rows}),
         "median_error": statistics.median(errors) if errors else None,
@@ -377,6 +397,8 @@ def judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "peaks_within_10": _share(peaks, 0.1),
         "cases": len(chosen), "chosen_near": _share([c["ratio"] for c in chosen], NEAR),
         "worst_choice": max((c["ratio"] for c in chosen), default=None),
+        "planned": statistics.median(planned) if planned else None,
+        "calibrated": max((row["calibrated"] for row in rows), default=None),
     }  # fmt: skip
 
 

@@ -117,12 +117,13 @@ def bench_ranks(
 
 def trainable(graph: Graph, features: int = 128, classes: int = 40, seed: int = 0) -> Graph:
     """The graph with random features and labels where it brings none: epochs take as long with any numbers.
+    One with labels alone is split.
 
     >>> trainable(Graph.from_arcs([0, 1], [1, 2])).num_features
     128
     """
     if graph.num_features and graph.labels is not None:
-        return graph
+        return graph if graph.train_mask is not None else split(graph, 0.6, 0.2, seed)
     made = torch.Generator().manual_seed(seed)
     x = torch.rand(graph.num_nodes, features, generator=made)
     y = torch.randint(classes, (graph.num_nodes,), generator=made)

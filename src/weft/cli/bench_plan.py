@@ -44,6 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--ranks", default="1,2,4", metavar="N,N", help="ranks to start (1,2,4)")
     parser.add_argument("--partition", default="random,metis", metavar="TEXT,TEXT", help="(random,metis)")
     parser.add_argument("--hidden", default="64", metavar="N", help="width of hidden layers (64)")
+    parser.add_argument("--layers", default="2", metavar="N", help="layers of the model (2)")
     parser.add_argument("--seconds", default="240", metavar="X", help="measure no longer than this (240)")
     parser.add_argument(
         "--profile",
@@ -67,20 +68,19 @@ def run(arguments: Sequence[str]) -> int:
     graphs = list(parsed.graph) or list(_GRAPHS)
     models, partitions = parsed.models.split(","), parsed.partition.split(",")
     ranks = [whole_number(part, f"each of --ranks {parsed.ranks}") for part in parsed.ranks.split(",")]
-    hidden = whole_number(parsed.hidden, "--hidden")
+    sizes = whole_number(parsed.hidden, "--hidden"), whole_number(parsed.layers, "--layers")
     from ..comm import in_job
 
     if in_job():
-        return _joined(folder, graphs, models, partitions, hidden, seconds, parsed.profile)
-    return _started(folder, graphs, models, ranks, partitions, hidden, seconds)
+        return _joined(folder, graphs, models, partitions, sizes, seconds, parsed.profile)
+    return _started(folder, graphs, models, ranks, partitions, sizes, seconds, parsed.profile)
 
 
 def _joined(
-    folder: Path, graphs: list[str], models: list[str], partitions: list[str], hidden: int, seconds: float,
-    known: str | None,
+    folder: Path, graphs: list[str], models: list[str], partitions: list[str], sizes: tuple[int, int],
+    seconds: float, known: str | None,
 ) -> int:  # fmt: skip
-    """On the ranks that are there."""
-
+    """On the ranks that are there; `sizes`: width of hidden layers, layers."""
     from ..bench.plan import points_of, prepare
     from ..comm import connect
     from ..planner.calibrate import calibrate
@@ -95,7 +95,7 @@ def _joined(
         profile = calibrate(comm, _CALIBRATE, read_profile(Path(known)) if known else None)
         if comm.rank == 0:
             write_profile(profile, folder / "profile.json")
-    points = points_of(graphs, models, comm.size, partitions, hidden, hosts)
+    points = points_of(graphs, models, comm.size, partitions, sizes[0], hosts, layers=sizes[1])
     _measure_on(comm, folder, points, seconds)
     return 0
 
@@ -114,8 +114,8 @@ def _measure_on(comm: Communicator, folder: Path, points: list[Point], seconds: 
 
 
 def _started(
-    folder: Path, graphs: list[str], models: list[str], ranks: list[int], partitions: list[str], hidden: int,
-    seconds: float,
+    folder: Path, graphs: list[str], models: list[str], ranks: list[int], partitions: list[str],
+    sizes: tuple[int, int], seconds: float, known: str | None,
 ) -> int:  # fmt: skip
     """On ranks of this machine, started once for each number of them."""
     import time
@@ -124,19 +124,20 @@ def _started(
     from ..bench.plan import measured, points_of, prepare, quiet
     from ..comm import run_ranks
     from ..comm.launch import cores
-    from ..planner.profile import parse_profile, write_profile
+    from ..planner.profile import parse_profile, read_profile, write_profile
 
     prepare(folder, graphs)
     end = time.monotonic() + seconds
     if not (folder / "profile.json").exists():
+        base = read_profile(Path(known)).as_dict() if known else None
         made = run_ranks(
-            "weft.cli.calibrate:measured", min(8, 2 * cores()), "mpi", _CALIBRATE, stall_seconds=300
+            "weft.cli.calibrate:measured", min(8, 2 * cores()), "mpi", _CALIBRATE, base, stall_seconds=300
         )[0]
         write_profile(parse_profile(made), folder / "profile.json")
     for count in ranks:
-        points = points_of(graphs, models, count, partitions, hidden, 1, max(1, cores() // count))
-        known = {record["point"] for record in quiet(measured(folder))}
-        todo = [asdict(p) for p in points if p not in known]
+        points = points_of(graphs, models, count, partitions, sizes[0], 1, max(1, cores() // count), sizes[1])
+        have = {record["point"] for record in quiet(measured(folder))}
+        todo = [asdict(p) for p in points if p not in have]
         left = end - time.monotonic()
         if todo and left > 0:
             done = run_ranks(
@@ -152,15 +153,16 @@ def _peaks(folder: Path, count: int, seconds: float) -> int:
     import time
     from dataclasses import asdict
 
-    from ..bench.plan import measure_peak, measured
+    from ..bench.plan import measure_peak, measured, quiet
 
     records = measured(folder)
     if not records:
         raise UserError(f"{folder} has no measured points. Measure some first.")
     end = time.monotonic() + seconds
     have = sum(bool(record.get("peak")) for record in records)
-    step = max(1, len(records) // max(1, count))
-    for record in records[::step]:
+    told = quiet(records)  # a report drops the others
+    step = max(1, len(told) // max(1, count))
+    for record in told[::step]:
         if record.get("peak") or record["point"].hosts > 1 or have >= count:
             continue
         if time.monotonic() > end:
@@ -184,11 +186,19 @@ def _report(folders: list[Path], out: str | None, as_json: bool) -> int:
         new_file(out, "--csv")
     rows: list[dict[str, Any]] = []
     for folder in folders:
-        records = quiet(measured(folder))
+        all_of_them = measured(folder)
+        records = quiet(all_of_them)
+        if all_of_them and not records:
+            raise UserError(
+                f"all {len(all_of_them)} points of {folder} were disturbed by others. Measure them again, "
+                f"where nobody else works: --out {folder}."
+            )
         if not records:
             raise UserError(f"{folder} has no measured points. Measure some first: --out {folder}.")
         profile = read_profile(folder / "profile.json")
-        rows += [row_of(folder.name, *each) for each in foretold(folder, profile, records)]
+        rows += [row_of(folder.name, *each, profile.seconds) for each in foretold(folder, profile, records)]
+        if profile.between is None and any(record["point"].hosts > 1 for record in records):
+            print(f"{folder}: its profile has no link between hosts, 10 Gbit/s stand in.", file=sys.stderr)
     if out:
         table = io.StringIO()
         writer = csv.DictWriter(table, list(rows[0]))
@@ -206,17 +216,20 @@ def _report(folders: list[Path], out: str | None, as_json: bool) -> int:
 def describe(rows: list[dict[str, Any]]) -> list[str]:
     """Tables: what is asked, by setting; then the choices that were not the best."""
     from ..bench.plan import choices, judged
+    from ..units import spell_seconds
 
     names = list(dict.fromkeys(row["setting"] for row in rows))
     groups = [(name, [row for row in rows if row["setting"] == name]) for name in names]
-    heads = ["setting", "points", "median error", "95 %", "peaks", "worst", "cases", "within 10 %", "worst"]
+    heads = ["setting", "points", "median error", "95 %", "peaks", "worst", "cases", "within 10 %", "worst",
+             "planned in", "calibrated in"]  # fmt: skip
     table = []
     for name, group in [*groups, ("all", rows)] if len(groups) > 1 else groups:
         j = judged(group)
         table.append(
             [name, j["points"], _percent(j["median_error"]), _percent(j["error_95"]), j["peaks"],
              _percent(j["worst_peak_error"]), j["cases"], _percent(j["chosen_near"]),
-             f"{j['worst_choice']:.2f}x" if j["worst_choice"] else ""]
+             f"{j['worst_choice']:.2f}x" if j["worst_choice"] else "",
+             spell_seconds(j["planned"]), spell_seconds(j["calibrated"]) if j["calibrated"] else ""]
         )  # fmt: skip
     lines = [columns(heads, table, left=1), ""]
     off = sorted((c for c in choices(rows) if c["ratio"] > 1.1), key=lambda c: -c["ratio"])

@@ -82,11 +82,12 @@ def _in_the_way(out: str | None) -> str:
     return ""
 
 
-def measured(comm: Communicator, seconds: float) -> dict[str, object]:
-    """What a started rank does."""
+def measured(comm: Communicator, seconds: float, base: dict[str, object] | None = None) -> dict[str, object]:
+    """What a started rank does; `base`: a profile whose kernels stand."""
     from ..planner.calibrate import calibrate
+    from ..planner.profile import parse_profile
 
-    return calibrate(comm, seconds).as_dict()
+    return calibrate(comm, seconds, None if base is None else parse_profile(base)).as_dict()
 
 
 def _keep(profile: Profile, out: str | None, as_json: bool) -> None:
@@ -132,4 +133,12 @@ def describe(profile: Profile) -> list[str]:
         f"together  {slow.x[-1]:.0f} ranks of a host are {slow.y[-1]:.2f} times slower each; "
         f"{profile.speedup.x[-1]:.0f} threads {profile.speedup.y[-1]:.2f} times faster",
     ]
+    if profile.seconds:
+        lines.append(f"took      {spell_seconds(profile.seconds)}")
+    for p in profile.proved:
+        ranks = f"{p.ranks} rank{'s' * (p.ranks > 1)} of {p.threads} thread{'s' * (p.threads > 1)}"
+        hosts = f" on {p.hosts} hosts" * (p.hosts > 1)
+        lines.append(f"proved    {ranks}{hosts}: plans of trials are {100 * p.error:.0f} % off by the median")
+    if not profile.proved:
+        lines.append("proved    no: no time for trials. Use --seconds 60, or more on a slow link")
     return lines

@@ -51,6 +51,9 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--plot", metavar="FILE", help="draw seconds of all candidates: .png, .svg or .pdf")
     parsed = parser.parse(arguments)
+    from ..parallel import check_by_host
+    from ..planner.choose import link_doubts
+
     refuse(parsed, "plan", [f"train.{name}" for name in FOLDER])
     config = config_from(parsed)
     if parsed.plot:
@@ -60,10 +63,12 @@ def run(arguments: Sequence[str]) -> int:
     partitions = config.parallel.partition.split(",")
     config.parallel.partition = partitions[0]
     machine, doubts = _machine(config, parsed)
+    check_by_host(config.parallel.by_host, machine.places)
     shape = _shape(config, parsed)
     found = _plan(shape, config, machine, partitions)
     if parsed.json:
-        print(json.dumps(as_dict(found, shape, machine) | {"profile_note": doubts}))
+        notes = {"profile_note": doubts, "link_note": link_doubts(machine)}
+        print(json.dumps(as_dict(found, shape, machine) | notes))
     else:
         for line in describe(found, shape, machine, doubts):
             print(line)
@@ -76,6 +81,7 @@ def _plan(shape: Shape, config: RunConfig, machine: Machine, partitions: list[st
     from ..errors import unknown
     from ..parallel.assign import check_partition
     from ..parallel.grid import STRATEGIES
+    from ..planner.choose import as_asked
     from ..planner.plan import Candidate, partitioners, plan
 
     options, given = config.parallel, config.given
@@ -93,7 +99,7 @@ def _plan(shape: Shape, config: RunConfig, machine: Machine, partitions: list[st
 
     def keep(candidate: Candidate) -> bool:
         names = {candidate.strategy} | ({"a-stationary"} if candidate.strategy == "1.5d" else set())
-        return (not strategy or strategy in names) and options.exchange in ("", candidate.exchange)
+        return (not strategy or strategy in names) and as_asked(config, candidate)
 
     return plan(shape, config, machine, partitions, keep)
 
@@ -112,24 +118,31 @@ def _machine(config: RunConfig, parsed: Any) -> tuple[Machine, str]:
     ranks = config.parallel.ranks
     if ranks < 1:
         raise UserError(f"{ranks} ranks were asked for. Use --ranks 1 or more.")
-    hosts = _hosts(config.parallel.hosts)
-    if hosts > ranks:
+    hosts = _hosts(config.parallel.hosts, ranks)
+    if isinstance(hosts, int) and hosts > ranks:
         raise UserError(f"{ranks} ranks do not fill {hosts} hosts. Use --ranks {hosts} or more.")
     memory = _bytes(parsed.memory) if parsed.memory else 0
     machine = machine_of(profile, config, ranks, hosts, memory)
     return replace(machine, between=parse_link(parsed.link, profile) if parsed.link else None), doubts
 
 
-def _hosts(text: str) -> int:
+def _hosts(text: str, ranks: int) -> int | list[int]:
+    """How many there are, or that of each rank as a host file's slots are filled."""
     if not text:
         return 1
     if text.isdecimal() and len(text) < 8:
         if not int(text):
             raise UserError("--hosts 0 is no number of hosts. Use 1 or more, or a host file.")
         return int(text)
-    from ..comm.hosts import read_hosts
+    from ..comm.hosts import filled, read_hosts
 
-    return len(read_hosts(Path(text)))
+    listed = read_hosts(Path(text))
+    slots = sum(host.slots for host in listed)
+    if ranks > slots:
+        raise UserError(
+            f"{text} has {slots} slots, {ranks} ranks were asked for. Use fewer --ranks, or more slots."
+        )
+    return filled(listed, ranks)
 
 
 def _bytes(text: str) -> int:
@@ -197,8 +210,9 @@ def _row(found: Plan, row: Forecast) -> list[str]:
     c, back = row.candidate, found.pays_back(row)
     paid = "" if not row.partition_seconds else "never" if back is None else f"{back:,.0f}"
     return [
-        c.strategy, str(c.grid), c.exchange, c.partition, spell_seconds(row.seconds),
-        spell_seconds(row.messages_seconds), f"{row.words:,}", f"{row.messages:,}",
+        c.strategy, str(c.grid), c.exchange + ", by host" * c.by_host, c.partition,
+        spell_seconds(row.seconds), spell_seconds(row.messages_seconds), f"{row.words:,}",
+        *([f"{row.crossing:,}"] if found.machine.hosts > 1 else []), f"{row.messages:,}",
         spell_bytes(row.bytes) + ("" if row.fits else " !"),
         spell_seconds(row.partition_seconds) if row.partition_seconds else "", paid,
     ]  # fmt: skip
@@ -206,10 +220,12 @@ def _row(found: Plan, row: Forecast) -> list[str]:
 
 def describe(found: Plan, shape: Shape, machine: Machine, doubts: str) -> list[str]:
     """The table, the winner and why."""
+    from ..planner.choose import link_doubts
     from ..units import spell_bytes
 
-    heads = ["strategy", "grid", "exchange", "partition", "epoch", "messages take", "words", "messages",
-             "memory a rank", "cut takes", "paid back after"]  # fmt: skip
+    heads = ["strategy", "grid", "exchange", "partition", "epoch", "messages take", "words",
+             *(["over the link"] if machine.hosts > 1 else []), "messages", "memory a rank", "cut takes",
+             "paid back after"]  # fmt: skip
     hosts = f" on {machine.hosts} hosts" if machine.hosts > 1 else ""
     lines = [
         f"graph     {shape.name}: {shape.vertices:,} vertices, {shape.arcs:,} arcs; sizes "
@@ -218,8 +234,7 @@ def describe(found: Plan, shape: Shape, machine: Machine, doubts: str) -> list[s
         f"{spell_bytes(machine.rank_bytes)} a rank; profile of {machine.profile.host}, "
         f"{machine.profile.date}",
     ]
-    if doubts:
-        lines.append(f"profile   {doubts}")
+    lines += [f"profile   {line}" for line in (doubts, link_doubts(machine)) if line]
     lines += ["", columns(heads, [_row(found, row) for row in found.rows], left=4), ""]
     if any(not row.fits for row in found.rows):
         lines.append("!         does not fit")

@@ -55,7 +55,7 @@ def on_ranks(
     from the ranks that are there now.
     """
     from ..comm import connect, in_job
-    from ..comm.hosts import read_hosts
+    from ..comm.hosts import filled, read_hosts
     from ..comm.launch import launch
     from ..comm.threads import run_threads, single
     from ..parallel.assign import check_assignment
@@ -79,15 +79,16 @@ def on_ranks(
     check_layout(config, options.ranks)
     processes = options.ranks > 1 and options.engine != "threads"
     with ExitStack() as stack:
+        listed = read_hosts(Path(options.hosts)) if options.hosts else []
         where = Path.cwd() if options.hosts else None  # all hosts see the present folder
         folder = functools.cache(lambda: stack.enter_context(swept_folder(where)))
         ready = ready_store(config, folder, trains) if processes or _is_large(config) else None
         graph = ready or load_graph(config, trains)
-        hosts = len(read_hosts(Path(options.hosts))) if options.hosts else 1
+        places = filled(listed, options.ranks) if listed else [0] * options.ranks
         if trains:
-            check_task(graph, config, options.ranks, min(hosts, options.ranks))
+            check_task(graph, config, options.ranks, len(set(places)))
         if options.strategy == "auto":
-            flags = [*flags, *_choose(config, graph, options.ranks, hosts, trains, plan)]
+            flags = [*flags, *_choose(config, graph, places, _threads(config), trains, plan)]
         grid = check_layout(config, options.ranks)
         assert grid is not None
         check_assignment(graph.num_nodes, grid, options)
@@ -120,18 +121,32 @@ class Foretold:
 
 
 def _choose(
-    config: RunConfig, graph: Graph | Store, ranks: int, hosts: int, trains: bool, plan: Foretold | None
-) -> list[str]:
-    """Settle `--strategy auto`, say what was chosen; the flags that started ranks need beside the config."""
+    config: RunConfig, graph: Graph | Store, places: Sequence[int], threads: int, trains: bool,
+    plan: Foretold | None,
+) -> list[str]:  # fmt: skip
+    """Settle `--strategy auto`, say what was chosen; the flags that started ranks need beside the config.
+
+    places    the host of each rank      threads   of each, as they are started
+    """
     from ..planner.choose import choose
 
-    choice = choose(config, graph, ranks, hosts, trains, asked=plan is None or plan.asked)
+    asked = plan is None or plan.asked
+    choice = choose(config, graph, len(places), places, trains, asked, threads)
     for line in choice.lines:
         print(line, file=sys.stderr, flush=True)
     if plan is None:
         return []
     plan.seconds = choice.seconds
     return ["--foretold", repr(choice.seconds)] if choice.seconds else []
+
+
+def _threads(config: RunConfig) -> int:
+    """Of a rank that is to be started."""
+    from ..comm.launch import cores
+
+    options = config.parallel
+    alone = bool(options.hosts) or options.engine == "threads"
+    return config.train.threads or (1 if alone else max(1, cores() // options.ranks))
 
 
 def _on_hosts(
@@ -382,7 +397,7 @@ def _join(
                     check_task(graph, config, comm.size, hosts)
                 if config.parallel.strategy == "auto":
                     own = Foretold(asked=plan is None or plan.asked)
-                    _choose(config, graph, comm.size, hosts, trains, own)
+                    _choose(config, graph, comm.hosts, _own_threads(), trains, own)
                     told["chosen"], told["seconds"] = dataclasses.asdict(config.parallel), own.seconds
                 told["path"] = str(_stored(graph, config, folder))
                 del graph
@@ -402,6 +417,15 @@ def _join(
         status = work(comm, _open_shared(Path(told["path"])))
         comm.barrier()  # nobody still reads the store when it goes
         return status
+
+
+def _own_threads() -> int:
+    """As many as this rank has, as OMP_NUM_THREADS, --threads or whoever bound it to its cores says."""
+    import torch
+
+    from ..comm.launch import cores
+
+    return min(torch.get_num_threads(), cores())
 
 
 def _shared_folder(config: RunConfig, hosts: int) -> AbstractContextManager[Path]:

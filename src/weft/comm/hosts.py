@@ -79,6 +79,17 @@ def read_hosts(path: Path) -> list[Host]:
     return [Host(name, slots) for name, slots in found.items()]
 
 
+def filled(hosts: Sequence[Host], ranks: int) -> list[int]:
+    """The host of each rank: mpirun fills the slots of one before it goes to the next; those without a slot
+    are refused elsewhere, and stand on the last.
+
+    >>> filled([Host("a", 4), Host("b", 4)], 4), filled([Host("a", 2), Host("b", 1)], 3)
+    ([0, 0, 0, 0], [0, 0, 1])
+    """
+    slots = [at for at, host in enumerate(hosts) for _ in range(min(host.slots, ranks))]
+    return (slots + [len(hosts) - 1] * ranks)[:ranks]
+
+
 def agent() -> list[str]:
     """How a command is run on a host: `AGENT HOST COMMAND`, the one that mpirun uses."""
     told = os.environ.get("PRTE_MCA_plm_ssh_agent")  # noqa: SIM112

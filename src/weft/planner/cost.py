@@ -13,14 +13,17 @@ each kind of step takes is multiplied by a factor, where the profile was proved 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..comm.ledger import Message
-from .profile import Link, Profile
+from .profile import FAR, Link, Profile
 from .record import Draw, Kernel, Pass, Post, Product, Step, Wait
 
 _BACK = ("attend_backward", "attend_self_backward", "sddmm", "sddmm_heads")
+GUESSED = (5e-5, 1.25e9)
+"""Seconds and bytes a second of a link between hosts that nobody measured: 10 Gbit/s."""
 _WHOLE = 0.9
 """A core, as far as measurements tell."""
 _GRAIN = 1 << 18
@@ -46,19 +49,38 @@ class Machine:
     """In place of the profile's."""
     memory_bytes: int = 0
     """Of a host; 0: as the profile says."""
+    told: tuple[int, ...] = ()
+    """The host of each rank where that is known; empty: they are dealt out evenly, in their order."""
 
     @property
     def crowd(self) -> int:
-        """Ranks of the fullest host; they are dealt out in their order, as mpirun does."""
+        """Ranks of the fullest host."""
+        if self.told:
+            return max(self.told.count(host) for host in set(self.told))
         return -(-self.ranks // self.hosts)
 
     def host(self, rank: int) -> int:
-        return rank // self.crowd
+        return self.told[rank] if self.told else rank // self.crowd
+
+    @property
+    def places(self) -> list[int]:
+        """The host of each rank.
+
+        >>> from weft.planner.default import default_profile
+        >>> Machine(default_profile(), 4, hosts=2).places
+        [0, 0, 1, 1]
+        """
+        return [self.host(rank) for rank in range(self.ranks)]
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nobody measured or named the link that its hosts have."""
+        return self.hosts > 1 and not (self.between or self.profile.between)
 
     @property
     def link(self) -> Link:
         """Between hosts."""
-        return self.between or self.profile.between or Link.of_bandwidth(5e-5, 1.25e9)
+        return self.between or self.profile.between or Link.of_bandwidth(*GUESSED)
 
     @property
     def slower(self) -> float:
@@ -73,10 +95,15 @@ class Machine:
     @property
     def share(self) -> float:
         """Of a core that a rank gets while all compute: ranks may be many, and hosts may share cores."""
-        cores, known = float(self.profile.cores), self.profile.share
-        if known is not None and known.y[-1] < _WHOLE:
-            cores = min(cores, known.x[-1] * known.y[-1])
-        return min(1.0, cores / self.crowd)
+        known = self.profile.share
+        if known is None:
+            return min(1.0, self.profile.cores / self.crowd)
+        measured = known.at(min(self.crowd, known.x[-1]))
+        if measured >= _WHOLE:
+            measured = 1.0
+        # More ranks than were measured divide what those had.
+        cores = known.x[-1] * measured if measured < 1 else self.profile.cores
+        return min(measured, min(cores, self.profile.cores) / self.crowd)
 
     @property
     def inside(self) -> Link:
@@ -160,7 +187,7 @@ def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> tupl
 def message_seconds(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:
     """One call of a rank; `peers` are the ranks of its line.
 
-    all_reduce   the better of log₂ g whole messages and 2 (g − 1) of a g-th
+    all_reduce   the better of log₂ g whole messages, near ones first, and 2 (g − 1) of a g-th
     iswap        the slower of what is given and what is taken
     others       all that goes to peers of one kind, near or far, at once
     """
@@ -178,10 +205,13 @@ def message_seconds(machine: Machine, message: Message, rank: int, peers: Sequen
         if not message.sent:
             return 0.0
         size, g = message.sent[0][1], message.size
-        away = any(far(p) for p, _ in message.sent)
-        link = machine.link if away else machine.inside
-        rounds = (g - 1).bit_length()
-        return min(rounds * link.seconds.at(size), 2 * (g - 1) * link.seconds.at(max(1.0, size / g)))
+        here = g - sum(far(p) for p, _ in message.sent)
+        link = machine.link if here < g else machine.inside
+        rounds, near = (g - 1).bit_length(), (here - 1).bit_length()
+        halves = near * machine.inside.seconds.at(size)  # who is beside each other meets first
+        if rounds > near:
+            halves += (rounds - near) * machine.link.seconds.at(size * here)
+        return min(halves, 2 * (g - 1) * link.seconds.at(max(1.0, size / g)))
 
     def side(found: Sequence[tuple[int, int]]) -> float:
         near = sum(size for p, size in found if not far(p))
@@ -210,11 +240,10 @@ def link_sharers(machine: Machine, rank: int, peers: Sequence[int], shift: int) 
     return max(1, leave + machine.crowd - len(here))
 
 
-def overlap_of(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> float:
-    """The share of a message that computation hides."""
+def crosses(machine: Machine, message: Message, rank: int, peers: Sequence[int]) -> bool:
+    """Whether a message leaves the host, or comes from another."""
     touched = {p for p, _ in (*message.sent, *message.received)}
-    far = any(machine.host(peers[p]) != machine.host(rank) for p in touched)
-    return machine.link.overlap if far else machine.inside.overlap
+    return any(machine.host(peers[p]) != machine.host(rank) for p in touched)
 
 
 @dataclass(frozen=True)
@@ -226,21 +255,60 @@ class Seconds:
     messages: float
     """What is waited for messages; `total` is the sum of both."""
 
+    phases: tuple[tuple[float, float, float], ...] = ()
+    """(total, compute, share) from each meeting with other ranks to the next: of a message that is waited
+    for, `share` is what computing hides of it; 0 after a sum over all."""
+
     def scaled(self, times: int, more: float = 0.0) -> Seconds:
         """So many steps, each with `more` seconds of computing beside.
 
         >>> Seconds(3.0, 2.0, 1.0).scaled(2, 0.5)
-        Seconds(total=7.0, compute=5.0, messages=2.0)
+        Seconds(total=7.0, compute=5.0, messages=2.0, phases=())
         """
         return Seconds(times * (self.total + more), times * (self.compute + more), times * self.messages)
 
 
 def side_by_side(ranks: Sequence[Seconds], share: float) -> Seconds:
-    """The slowest of all ranks, where each gets a share of a core while all compute, and a whole one when the
-    others are done: it takes its own time alone at least, and a mean rank's at its share.
+    """All ranks until the last is done. They meet at each exchange, so that one which is slow in one phase
+    and one which is slow in the next both hold up all; as far as messages travel while ranks compute, less.
+
+    >>> first = Seconds(4.0, 4.0, 0.0, ((3.0, 3.0, 0.0), (1.0, 1.0, 0.0)))
+    >>> second = Seconds(4.0, 4.0, 0.0, ((1.0, 1.0, 0.0), (3.0, 3.0, 0.0)))
+    >>> side_by_side([first, second], 1.0).total
+    6.0
+    """
+    whole = _slowest(ranks, share)
+    counts = {len(rank.phases) for rank in ranks}
+    if len(ranks) == 1 or len(counts) > 1 or 0 in counts:
+        return whole
+    total = compute = 0.0
+    begin, hidden = 0, list[float]()
+    for at in range(counts.pop()):
+        hidden.append(statistics.fmean(rank.phases[at][2] for rank in ranks))
+        if hidden[-1] and at + 1 < len(ranks[0].phases):
+            continue
+        # Up to a sum over all ranks, or the end: each phase on its own, or all of them at once.
+        part = [_taken(rank.phases[begin : at + 1]) for rank in ranks]
+        apart = [_slowest([_taken([rank.phases[k]]) for rank in ranks], share) for k in range(begin, at + 1)]
+        once, loose = _slowest(part, share), statistics.fmean([x for x in hidden if x] or [0.0])
+        total += loose * once.total + (1 - loose) * sum(each.total for each in apart)
+        compute += loose * once.compute + (1 - loose) * sum(each.compute for each in apart)
+        begin, hidden = at + 1, []
+    return Seconds(total, compute, total - compute)
+
+
+def _taken(phases: Sequence[tuple[float, float, float]]) -> Seconds:
+    total, compute = sum(phase[0] for phase in phases), sum(phase[1] for phase in phases)
+    return Seconds(total, compute, total - compute)
+
+
+def _slowest(ranks: Sequence[Seconds], share: float) -> Seconds:
+    """The slowest of ranks that do not wait for each other, where each gets a share of a core while all
+    compute, and a whole one when the others are done: it takes its own time alone at least, and a mean rank's
+    at its share.
 
     >>> quick, slow = Seconds(2.0, 2.0, 0.0), Seconds(6.0, 6.0, 0.0)  # at half a core
-    >>> side_by_side([quick, slow], 0.5).total, side_by_side([quick, quick, quick, slow], 0.5).total
+    >>> _slowest([quick, slow], 0.5).total, _slowest([quick, quick, quick, slow], 0.5).total
     (4.0, 3.0)
     """
     if share < _WHOLE:
@@ -264,6 +332,8 @@ class Timed:
     """Of a message."""
     overlap: float = 0.0
     """The share of a message that computation hides."""
+    far: bool = False
+    """Whether a message goes between hosts."""
 
     def scaled(self, factors: Mapping[str, float]) -> float:
         return sum(part * factors.get(kind, 1.0) for kind, part in self.seconds.items())
@@ -280,9 +350,10 @@ def timed(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, S
             peers = lines[step.message.line]
             whole = message_seconds(machine, step.message, rank, peers)
             short = min(whole, latency(machine, step.message, rank, peers)) if whole else 0.0
-            hidden = overlap_of(machine, step.message, rank, peers)
-            parts = {"short": short, "long": whole - short}
-            found.append(Timed("call" if step.blocking else "post", parts, step.number, hidden))
+            far = crosses(machine, step.message, rank, peers)
+            hidden = (machine.link if far else machine.inside).overlap
+            parts = {"short" + FAR * far: short, "long" + FAR * far: whole - short}
+            found.append(Timed("call" if step.blocking else "post", parts, step.number, hidden, far))
         elif isinstance(step, Wait):
             found.append(Timed("wait", {}, step.number))
         else:
@@ -303,31 +374,43 @@ def latency(machine: Machine, message: Message, rank: int, peers: Sequence[int])
 
 
 def clock(steps: Sequence[Timed], factors: Mapping[str, float]) -> Seconds:
-    """A rank's seconds over its steps.
+    """A rank's seconds over its steps. Messages within a host and those between hosts have a link each.
 
     >>> steps = [Timed("post", {"long": 2.0}, 0, 0.5), Timed("work", {"walk": 3.0}), Timed("wait", {}, 0)]
-    >>> clock(steps, {}), clock(steps, {"walk": 2.0}).total
-    (Seconds(total=4.0, compute=3.0, messages=1.0), 7.0)
+    >>> clock(steps, {})
+    Seconds(total=4.0, compute=3.0, messages=1.0, phases=((4.0, 3.0, 0.5), (0.0, 0.0, 0.0)))
     """
-    now = compute = 0.0
-    free = 0.0  # when the rank's link is free again
+    now = compute = met = done = 0.0
+    free = {False: 0.0, True: 0.0}  # when the rank's links are free again: within its host, and out of it
+    phases: list[tuple[float, float, float]] = []
+    overlaps: dict[int, float] = {}
+
+    def meet(hidden: float) -> None:
+        nonlocal met, done
+        phases.append((now - met, compute - done, hidden))
+        met, done = now, compute
+
     flying: dict[int, tuple[float, float]] = {}  # (the part that computation may hide: its end; the rest)
     for step in steps:
         seconds = step.scaled(factors)
         if step.what == "wait":
             end, rest = flying.pop(step.number)
             now = max(now, end) + rest
+            meet(overlaps.pop(step.number))
         elif step.what == "work":
             compute += seconds
             now += seconds
         elif step.what == "call":
-            now = max(now, free) + seconds
-            free = now
+            now = max(now, free[step.far]) + seconds
+            free[step.far] = now
+            meet(0.0)
         else:
             hidden = step.overlap * seconds
-            free = max(now, free) + hidden
-            flying[step.number] = (free, seconds - hidden)
-    return Seconds(now, compute, now - compute)
+            free[step.far] = max(now, free[step.far]) + hidden
+            flying[step.number] = (free[step.far], seconds - hidden)
+            overlaps[step.number] = step.overlap
+    meet(0.0)
+    return Seconds(now, compute, now - compute, tuple(phases))
 
 
 def run(machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]) -> Seconds:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,6 +170,11 @@ class Shape:
         )  # fmt: skip
 
     @cached_property
+    def cuts(self) -> dict[tuple[Any, ...], Any]:
+        """What partitioners made of it, which takes longer than all else in a plan."""
+        return {}
+
+    @cached_property
     def graph(self) -> Graph | None:
         """The arcs, where they are few enough to be counted."""
         from ..parallel.assign import bare
@@ -258,22 +264,28 @@ class HostLines:
     of: tuple[list[int], list[int]]
 
     @classmethod
-    def on(cls, grid: Grid, crowd: int) -> HostLines | None:
-        """Ranks dealt to hosts in their order, `crowd` a host; None where no line has anything to share, or
-        lines differ.
+    def on(cls, grid: Grid, places: int | Sequence[int]) -> HostLines | None:
+        """`places`: the host of each rank, or ranks a host, dealt out in their order. None where no line has
+        anything to share, or lines differ.
 
-        >>> HostLines.on(Grid(4), 2)
-        HostLines(of=([0, 0, 1, 1], [0]))
+        >>> HostLines.on(Grid(4), 2), HostLines.on(Grid(4), [0, 1, 0, 1])
+        (HostLines(of=([0, 0, 1, 1], [0])), HostLines(of=([0, 1, 0, 1], [0])))
         >>> HostLines.on(Grid(2, 2), 2) is None, HostLines.on(Grid(4), 4) is None
         (True, True)
         """
+        if isinstance(places, int):
+            places = [rank // places for rank in range(grid.size)]
+        if len(set(places)) in (1, grid.size):
+            return None
         shared = False
         found: list[list[int]] = []
-        for axis in ("row", "inner"):
+        for at, axis in enumerate(("row", "inner")):
             lines = set()
-            for rank in range(grid.size):
-                hosts = [peer // crowd for peer in grid.peers(rank, axis)]
-                lines.add(tuple(sorted(set(hosts)).index(host) for host in hosts))
+            for rank in (
+                rank for rank in range(grid.size) if not grid.place(rank)[at]
+            ):  # the first of a line
+                hosts = [places[peer] for peer in grid.peers(rank, axis)]
+                lines.add(tuple(list(dict.fromkeys(hosts)).index(host) for host in hosts))
             if len(lines) > 1:
                 return None
             found.append(list(lines.pop()))
@@ -305,7 +317,10 @@ def cut(
         raise UserError(
             f"partition {partition} needs the graph's arcs: by numbers alone only random is planned."
         )
-    saves = _saving(sample, grid, partition, seed)
+    key = ("saves", grid.shape, partition, seed)
+    if key not in shape.cuts:
+        shape.cuts[key] = _saving(sample, grid, partition, seed)
+    saves = shape.cuts[key]
     return _expected(shape, grid, adjacency, saves, f"sampled: {sample.num_nodes:,} vertices were cut", hosts)
 
 
@@ -326,8 +341,10 @@ def _blocks(shape: Shape, graph: Graph, grid: Grid, partition: str, seed: int) -
         from ..parallel.assign import read_parts
 
         return Blocks.of_parts(read_parts(partition, shape.vertices), grid)
-    options = PartitionOptions(seed=seed)
-    return Blocks.of_parts(partition_for_grid(graph, grid.shape, partition, options), grid)
+    key = (grid.shape, partition, seed)
+    if key not in shape.cuts:
+        shape.cuts[key] = partition_for_grid(graph, grid.shape, partition, PartitionOptions(seed=seed))
+    return Blocks.of_parts(shape.cuts[key], grid)
 
 
 def _counted(

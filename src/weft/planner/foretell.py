@@ -26,7 +26,7 @@ from ..train.task import Step as Update
 from ..train.tasks import TASKS
 from .cost import Machine, Seconds, Timed, clock, timed
 from .cuts import Cut, HostLines
-from .record import Draw, Kernel, Pass, Product, Recorder
+from .record import Draw, Kernel, Pass, Post, Product, Recorder, Step
 
 _ADAM = 7
 """Numbers that an update of Adam reads and writes, a weight."""
@@ -45,6 +45,8 @@ class Rank:
     """Memory at its peak, with what a process needs for itself."""
     operations: int
     """Kernels, products and passes of an epoch."""
+    crossing: int = 0
+    """Words of rows that come from other hosts."""
     steps: Sequence[Timed] = ()
     """What `seconds` comes of; a batch's are left out."""
 
@@ -113,7 +115,21 @@ def foretell_rank(
     done = sum(isinstance(step, Kernel | Product | Draw | Pass) for step in steps)
     looked_up = timed(machine, steps, rank, lines)
     looked_up.append(Timed("work", {"call": machine.profile.update_seconds / machine.share}))
-    return Rank(rank, clock(looked_up, machine.factors), Volume.of(books), held, done, looked_up)
+    came = crossing_bytes(machine, steps, rank, lines) // work.dtype.itemsize
+    return Rank(rank, clock(looked_up, machine.factors), Volume.of(books), held, done, came, looked_up)
+
+
+def crossing_bytes(
+    machine: Machine, steps: Sequence[Step], rank: int, lines: dict[str, Sequence[int]]
+) -> int:
+    """Bytes that a rank receives from ranks of other hosts, one by one; sums over all ranks are left out."""
+    return sum(
+        size
+        for step in steps
+        if isinstance(step, Post) and step.message.call != "all_reduce"
+        for p, size in step.message.received
+        if machine.host(lines[step.message.line][p]) != machine.host(rank)
+    )
 
 
 def evaluation_bytes(model: Model, A: Operator, x: Tensor) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from .foretell import Rank, Work, foretell_rank
 
 FEW = 16
 """Ranks on shared cores that are all foretold."""
+SIDES = 6
+"""Sides of 1.5d and of 2d that are tried, of numbers that have many."""
 CUT_ARCS = 2_000_000
 """Up to this many arcs every grid is cut by every partitioner; above, the rows alone."""
 
@@ -53,14 +56,16 @@ class Candidate:
         if self.asked:
             return self.asked
         r, k, f = self.grid.shape
-        return {"1.5d": f"{r}x{k}", "2d": f"{r}x{f}", "3d": f"{r}x{k}x{f}"}.get(self.strategy, "")
+        whole = f"{r}x{k}x{f}"
+        return {"1.5d": f"{r}x{k}", "2d": f"{r}x{f}", "3d": whole, "grid": whole}.get(self.strategy, "")
 
     def apply(self, config: RunConfig) -> None:
         """Make it the config's own."""
         options = config.parallel
         options.strategy, options.grid, options.replication = self.strategy, self.sides, 0
         options.exchange, options.partition, options.overlap = self.exchange, self.partition, self.overlap
-        options.by_host = "on" if self.by_host else "off"
+        # Not `on`: a run that goes on where hosts have nothing to share is no mistake.
+        options.by_host = "auto" if self.by_host else "off"
 
     def __str__(self) -> str:
         sides = f" {self.sides}" if self.sides else ""
@@ -80,6 +85,8 @@ class Forecast:
     words: int
     """That the busiest rank receives in an epoch."""
     messages: int
+    crossing: int
+    """Words of rows that a rank receives from other hosts, at most."""
     bytes: int
     """Of the fullest rank."""
     partition_seconds: float
@@ -98,6 +105,7 @@ class Forecast:
             "overlap": c.overlap, "by_host": c.by_host, "seconds": self.seconds,
             "compute_seconds": self.compute,
             "message_seconds": self.messages_seconds, "words": self.words, "messages": self.messages,
+            "link_words": self.crossing,
             "bytes": self.bytes, "partition_seconds": self.partition_seconds, "how": self.how,
             "fits": self.fits,
         }  # fmt: skip
@@ -127,6 +135,11 @@ class Plan:
         gain = min(plain, default=row.seconds) - row.seconds
         return row.partition_seconds / gain if gain > 0 else None
 
+    def beside(self, other: Plan) -> Plan:
+        """The candidates of both."""
+        rows = sorted([*self.rows, *other.rows], key=lambda row: row.total(self.epochs))
+        return replace(self, rows=rows, notes=[*self.notes, *other.notes])
+
     def why(self) -> str:
         """The choice in one line."""
         best = self.best
@@ -144,34 +157,40 @@ class Plan:
 
 
 def candidates(
-    ranks: int, partitions: Sequence[str], overlap: bool = True, hosts: int = 1
+    ranks: int, partitions: Sequence[str], overlap: bool = True, hosts: int | Sequence[int] = 1
 ) -> Iterator[Candidate]:
-    """Named points of the grid for so many ranks, dense under the first partition, sparse under each; where
-    ranks of a line share hosts, directly and by host.
+    """Points of the grid for so many ranks, dense under the first partition, sparse under each; where ranks
+    of a line share hosts (so many, or that of each rank), directly and by host.
 
     >>> [str(c) for c in candidates(4, ["random"])][:4]
     ['1d, dense, random', 'halo, sparse, random', '1.5d 2x2, dense, random', '1.5d 2x2, sparse, random']
     >>> [str(c) for c in candidates(4, ["random"], hosts=2)][:2]
     ['1d, dense, random', '1d, dense, random, by host']
+    >>> [str(c) for c in candidates(8, ["random"])][-2:]
+    ['grid 1x8x1, sparse, random', 'grid 2x4x1, sparse, random']
     """
+    places = [rank // -(-ranks // hosts) for rank in range(ranks)] if isinstance(hosts, int) else hosts
     grids: list[tuple[str, Grid]] = [("1d", Grid(ranks)), ("halo", Grid(ranks))]
-    sides = [d for d in range(2, ranks) if ranks % d == 0]
-    grids += [("1.5d", Grid(ranks // c, c)) for c in sides if c * c <= ranks]
-    grids += [("2d", Grid(ranks // c, 1, c)) for c in sides if c * c <= ranks]
+    sides = [d for d in range(2, math.isqrt(ranks) + 1) if ranks % d == 0 and d < ranks]
+    sides = sides[:: -(-len(sides) // SIDES) or 1]
+    grids += [("1.5d", Grid(ranks // c, c)) for c in sides]
+    grids += [("2d", Grid(ranks // c, 1, c)) for c in sides]
     cube = most_even(ranks, 3)
     if min(cube) > 1:
         grids.append(("3d", Grid(*cube)))
     if ranks > 1:
         grids.append(("feature", Grid(1, 1, ranks)))
+        # Rows are whole and what is summed moves: little where few vertices of other parts are written.
+        grids.append(("grid", Grid(1, ranks)))
+    grids += [("grid", Grid(c, ranks // c)) for c in sides[-1:] if c * c < ranks]
     plain = next((p for p in partitions if p in ("random", "block", "hash")), partitions[0])
     for strategy, grid in grids:
-        exchanges = {"1d": ("dense",), "halo": ("sparse",), "feature": ("dense",)}.get(
-            strategy, ("dense", "sparse")
-        )
+        one = {"1d": ("dense",), "halo": ("sparse",), "feature": ("dense",), "grid": ("sparse",)}
+        exchanges = one.get(strategy, ("dense", "sparse"))
         for exchange in exchanges:
             for partition in partitions if exchange == "sparse" and ranks > 1 else (plain,):
                 yield Candidate(strategy, grid, exchange, partition, overlap)
-                if HostLines.on(grid, -(-ranks // hosts)) is not None:
+                if HostLines.on(grid, places) is not None:
                     yield Candidate(strategy, grid, exchange, partition, overlap, by_host=True)
 
 
@@ -229,7 +248,7 @@ def plan(
     cuts: dict[tuple[Any, ...], Cut] = {}
     rows, notes = [], []
     many = shape.arcs > CUT_ARCS
-    ways = candidates(machine.ranks, partitions, config.parallel.overlap, machine.hosts)
+    ways = candidates(machine.ranks, partitions, config.parallel.overlap, machine.places)
     for candidate in filter(keep, ways):
         cheap = candidate.partition in ("random", "block", "hash")
         if many and not cheap and candidate.strategy != "halo":
@@ -238,7 +257,7 @@ def plan(
         if method == "auto":
             method = "metis" if shape.graph is None else pick(shape.graph, machine.ranks)
         key = (candidate.grid.shape, method)
-        hosts = HostLines.on(candidate.grid, machine.crowd)
+        hosts = HostLines.on(candidate.grid, machine.places)
         try:
             if key not in cuts:
                 cuts[key] = cut(shape, candidate.grid, method, work.model.adjacency, seed, hosts)
@@ -257,13 +276,22 @@ def plan(
             continue
         rows.append(_forecast(candidate, ranks, found.how, method, shape, machine))
     if not rows:
-        raise UserError(
-            notes[0] if notes else "no candidate is left. Leave out --exchange, or use more ranks."
-        )
+        raise UserError(notes[0] if notes else _none_left(config))
     if many and any(p not in ("random", "block", "hash") for p in partitions):
         notes.append(f"partitioners on halo alone: the graph has more than {CUT_ARCS:,} arcs")
     rows.sort(key=lambda row: row.total(config.train.epochs))
     return Plan(rows, config.train.epochs, machine, notes)
+
+
+def _none_left(config: RunConfig) -> str:
+    """What was asked for that no candidate has."""
+    options = config.parallel
+    named = {
+        "--strategy": options.strategy if "parallel.strategy" in config.given else "auto",
+        "--exchange": options.exchange or "auto", "--by-host": options.by_host,
+    }  # fmt: skip
+    flags = [f"{flag} {value}" for flag, value in named.items() if value != "auto"]
+    return f"no candidate is left. Leave out {' or '.join(flags) or 'what is asked'}, or use more ranks."
 
 
 def _plan_batches(shape: Shape, work: Work, machine: Machine) -> Plan:
@@ -292,6 +320,7 @@ def _forecast(
     rate = machine.profile.partition.get(method, 0.0) if machine.ranks > 1 else 0.0
     return Forecast(
         candidate, slowest.total, slowest.compute, slowest.messages,
-        sum(busiest.volume.words.values()), sum(busiest.volume.messages.values()), memory,
+        sum(busiest.volume.words.values()), sum(busiest.volume.messages.values()),
+        max(rank.crossing for rank in ranks), memory,
         rate * shape.arcs, how, memory <= machine.rank_bytes,
     )  # fmt: skip

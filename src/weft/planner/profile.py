@@ -125,11 +125,14 @@ class Link:
         return cls(Curve(sizes, tuple(latency + size / bandwidth for size in sizes)), overlap)
 
 
+FAR = "_far"
 _NEAR = ("walk", "attend", "dense", "pass")
-KINDS = (*_NEAR, *(f"{kind}_far" for kind in _NEAR), "call", "short", "long")
+_MESSAGES = ("short", "long")
+KINDS = (*_NEAR, *(kind + FAR for kind in _NEAR), "call", *_MESSAGES, *(kind + FAR for kind in _MESSAGES))
 """Kinds of steps: walks over sparse matrices, those of attention, dense products, plain passes, each where
 what all ranks of a host touch in it fits into caches and where it comes from far; what an operation costs
-however small it is; of messages the part that the shortest take, and the rest."""
+however small it is; of messages the part that the shortest take, and the rest, within a host and between
+two."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,8 @@ class Profile:
     others: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict)
     """(speedup, slowdown) of dense products and of plain passes."""
     proved: tuple[Proved, ...] = ()
+    seconds: float = 0.0
+    """That measuring it took; 0: nobody noted it."""
 
     def factors(self, ranks: int, hosts: int = 1, threads: int = 1) -> Mapping[str, float]:
         """Those of the ranks most alike; none where the profile was not proved.
@@ -215,12 +220,13 @@ class Profile:
 
     def foreign(self) -> str:
         """Why it is not of this machine; empty where it is."""
-        from ..comm.launch import cores
+        from ..comm.launch import host_cores
 
+        cores = len(host_cores())
         if self.host != socket.gethostname():
             return f"of host {self.host}, this is {socket.gethostname()}"
-        if self.cores != cores():
-            return f"of {self.cores} cores, here are {cores()}"
+        if self.cores != cores:
+            return f"of {self.cores} cores, here are {cores}"
         return ""
 
     def doubts(self) -> str:
@@ -269,6 +275,7 @@ class Profile:
                  "error": p.error}
                 for p in self.proved
             ],
+            "seconds": self.seconds,
         }  # fmt: skip
 
 
@@ -438,6 +445,12 @@ def _others(found: _Fields) -> dict[str, tuple[Curve, Curve]]:
     return made
 
 
+def _factor(found: _Fields, kind: str) -> float:
+    """Of a kind of step; profiles of before November 2026 have one for all messages, near and far."""
+    near = kind.removesuffix(FAR)
+    return found.number(near if near in _MESSAGES and found.lacks(kind) else kind, 1e-3, 1e3)
+
+
 def _proved(found: _Fields) -> tuple[Proved, ...]:
     made = []
     for each in found.parts("proved"):
@@ -446,7 +459,7 @@ def _proved(found: _Fields) -> tuple[Proved, ...]:
             Proved(
                 each.whole("ranks", 1, 1 << 20), each.whole("hosts", 1, 1 << 20),
                 each.whole("threads", 1, 1 << 20),
-                {kind: factors.number(kind, 1e-3, 1e3) for kind in KINDS}, each.number("error", 0, 1e3),
+                {kind: _factor(factors, kind) for kind in KINDS}, each.number("error", 0, 1e3),
             )
         )  # fmt: skip
     return tuple(made)
@@ -482,6 +495,7 @@ def _profile(found: _Fields) -> Profile:
         0.0 if found.lacks("update_seconds") else found.number("update_seconds", 0, 10),
         {} if found.lacks("others") else _others(found.part("others")),
         () if found.lacks("proved") else _proved(found),
+        0.0 if found.lacks("seconds") else found.number("seconds", 0, 1e9),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import gc
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,10 @@ from ..comm import Communicator
 from ..graph import Graph, load
 from ..memory import trim
 from ..parallel import choose
+from ..parallel.by_host import groups_of
 from ..train import RunConfig, Trainer
 from .cost import Machine, Timed, clock, side_by_side
-from .cuts import Shape, cut
+from .cuts import HostLines, Shape, cut
 from .foretell import foretell_rank
 from .plan import make_work
 from .profile import KINDS, Profile, Proved
@@ -40,6 +41,8 @@ FEWEST = 6
 """Trials below which nothing is concluded: they would fit anything."""
 _LEAST, _EPOCHS, _SECONDS = 3, 15, 0.12
 """Steady epochs of a trial: so many at least and at most, else as many as fit into so many seconds."""
+_WARM = 3
+"""Epochs before those: A·X is kept, buffers are made, one is timed."""
 _GRAPHS = {
     "skewed": "kronecker:scale=13,degree=16,features=64,classes=16",
     "even": "er:nodes=20000,degree=8,features=64,classes=16",
@@ -58,12 +61,15 @@ class Trial:
     model: str
     strategy: str = "1d"
     exchange: str = ""
+    by_host: bool = False
+    """Rows cross between hosts once."""
 
     def config(self, machine: Machine) -> RunConfig:
         config = RunConfig()
         config.data.graph, config.model.name, config.model.hidden = _GRAPHS[self.graph], self.model, 64
         options = config.parallel
         options.ranks, options.strategy, options.exchange = machine.ranks, self.strategy, self.exchange
+        options.by_host = "on" if self.by_host else "off"  # as it is foretold
         config.train.threads = machine.threads
         return config
 
@@ -80,60 +86,69 @@ class Outcome:
         return side_by_side([clock(steps, factors) for steps in self.ranks], self.share).total
 
 
-def trials(ranks: int) -> list[Trial]:
-    """The most telling first: time may end.
+def trials(ranks: int, shared: bool = False) -> list[Trial]:
+    """The most telling first: time may end. `shared`: of several hosts each has several ranks.
 
     >>> [trial.strategy for trial in trials(4)][:4], {trial.strategy for trial in trials(1)}
     (['halo', '1d', 'halo', '2d'], {'1d'})
     """
     grid = "1d" if ranks == 1 else "2d" if ranks % 2 == 0 and ranks > 2 else "feature"
     halo = "1d" if ranks == 1 else "halo"
-    return [
+    by_host = [Trial("skewed", "gcn", halo, by_host=True), Trial("even", "sage", "1d", by_host=True)]
+    found = [
         Trial("large", "gcn", halo), Trial("large", "gat", "1d"), Trial("skewed", "gcn", halo),
         Trial("even", "sage", grid), Trial("skewed", "gat", halo), Trial("broad", "sage", halo),
         Trial("small", "gcn", "1d"), Trial("large", "gat", grid), Trial("large", "sage", grid),
         Trial("even", "gat", grid), Trial("broad", "gcn", "1d"), Trial("wide", "gcn", grid),
         Trial("small", "gat", halo), Trial("skewed", "sage", "1d"),
     ]  # fmt: skip
+    return [*found[:4], *by_host, *found[4:]] if shared else found
 
 
 def prove(comm: Communicator, profile: Profile, hosts: int, threads: int, seconds: float) -> Proved | None:
     """Factors for as many ranks as `comm` has; all of them call it, and each gets the same.
 
-    None where the seconds are over before `FEWEST` trials.
+    A trial that would take more than a `FEWEST`-th of the seconds is left out: on a slow link that leaves
+    small graphs. None where the seconds are over before `FEWEST` trials.
     """
-    machine = Machine(profile, comm.size, hosts, threads)
+    told = tuple(comm.hosts) if len(set(comm.hosts)) == hosts > 1 else ()
+    machine = Machine(profile, comm.size, hosts, threads, told=told)
     graphs: dict[str, Graph] = {}
     end, found = time.perf_counter() + seconds, list[Outcome]()
-    for trial in trials(comm.size):
+    for trial in trials(comm.size, groups_of(comm.hosts) is not None):
         if comm.all_gather_json(time.perf_counter() > end)[0]:
             break
         if trial.graph not in graphs:
             graphs[trial.graph] = load(_GRAPHS[trial.graph])
-        found.append(_outcome(comm, machine, trial, graphs[trial.graph]))
+        blank = _foretold(comm, machine, trial, graphs[trial.graph])
+        if (_WARM + _LEAST) * blank.foretold({}) > seconds / FEWEST:  # the same on every rank
+            continue
+        measured = _measure(comm, graphs[trial.graph], trial.config(machine))
+        found.append(replace(blank, measured=measured))
     if len(found) < FEWEST:  # as many on every rank
         return None
-    factors = fit(found)
+    factors = fit(found) if comm.rank == 0 else {}  # the others leave it the cores
     left = [abs(outcome.foretold(factors) / outcome.measured - 1) for outcome in found]
     told = comm.all_gather_json([factors, statistics.median(left)])[0]
     return Proved(comm.size, hosts, threads, told[0], told[1])
 
 
-def _outcome(comm: Communicator, machine: Machine, trial: Trial, graph: Graph) -> Outcome:
+def _foretold(comm: Communicator, machine: Machine, trial: Trial, graph: Graph) -> Outcome:
+    """The trial's steps on every rank, not measured yet."""
     config = trial.config(machine)
-    measured = _measure(comm, graph, config)
     shape = Shape.of(graph)
     work = make_work(config, shape)
     options = config.parallel
     grid, exchange = choose(options.strategy, comm.size, options.grid, options.replication, options.exchange)
-    where = cut(shape, grid, options.partition, work.model.adjacency, config.train.seed)
-    bare = foretell_rank(work, where, exchange, comm.rank, machine, options.overlap).steps
+    lines = HostLines.on(grid, comm.hosts) if trial.by_host else None
+    where = cut(shape, grid, options.partition, work.model.adjacency, config.train.seed, lines)
+    bare = foretell_rank(work, where, exchange, comm.rank, machine, options.overlap, lines).steps
     told = comm.all_gather_json([_told(step) for step in bare])
-    return Outcome([[_step(each) for each in steps] for steps in told], machine.share, measured)
+    return Outcome([[_step(each) for each in steps] for steps in told], machine.share, 0.0)
 
 
 def _told(step: Timed) -> list[Any]:
-    return [step.what, dict(step.seconds), step.number, step.overlap]
+    return [step.what, dict(step.seconds), step.number, step.overlap, step.far]
 
 
 def _step(told: Sequence[Any]) -> Timed:
@@ -143,11 +158,11 @@ def _step(told: Sequence[Any]) -> Timed:
 def _measure(comm: Communicator, graph: Graph, config: RunConfig) -> float:
     """Seconds of a steady epoch, the slowest rank's: the median."""
     trainer = Trainer(graph, config, comm)
-    for epoch in (1, 2):  # A·X is kept, buffers are made
+    for epoch in range(1, _WARM):
         trainer.step(epoch)
-    once = max(comm.all_gather_json(_timed(trainer, 3)))
+    once = max(comm.all_gather_json(_timed(trainer, _WARM)))
     epochs = int(min(_EPOCHS, max(_LEAST, _SECONDS / max(once, 1e-6))))
-    taken = comm.all_gather_json([_timed(trainer, 4 + epoch) for epoch in range(epochs)])
+    taken = comm.all_gather_json([_timed(trainer, _WARM + 1 + epoch) for epoch in range(epochs)])
     del trainer
     gc.collect()
     trim()

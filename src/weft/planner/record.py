@@ -148,7 +148,8 @@ class Recorder(Meter):
         elif name == "dropout":
             self.steps.append(Draw(x.shape[0], x.shape[1], x.element_size()))
         else:
-            self.steps.append(Pass(name, 2 * x.nbytes))
+            # What is added is read, and what it is added to read and written.
+            self.steps.append(Pass(name, (3 if name == "add_rows" else 2) * x.nbytes))
 
     # Messages, where a communicator is told of it: `comm.state.notes = recorder`.
 
