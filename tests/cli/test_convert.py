@@ -158,3 +158,10 @@ def test_what_cannot_be_converted_piece_by_piece_is_said(weft, tmp_path, words, 
     assert (answer.status, answer.err.count("\n")) == (2, 1)
     assert message in answer.err
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_files_may_stand_on_both_sides_of_an_option(weft):
+    Path("a.txt").write_text("0 1\n")
+    Path("b.txt").write_text("1 2\n")
+    assert weft("convert", "a.txt", "--memory", "1GB", "b.txt", "g.weft").status == 0
+    assert load("g.weft").num_arcs == 2
