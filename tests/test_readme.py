@@ -91,6 +91,7 @@ def test_what_is_not_run_has_a_reason():
 def test_the_page_is_short_and_every_link_of_it_leads_somewhere():
     text = (ROOT / "README.md").read_text()
     assert text.count("\n") < 250
+    assert "You need Linux on x86-64, Python 3.11" in text  # as docs/install.md says
     for link in re.findall(r"\]\(([^)]+)\)", text):
         if not link.startswith("https://"):
             assert (ROOT / link.partition("#")[0]).exists(), link

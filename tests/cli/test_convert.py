@@ -188,3 +188,10 @@ def test_a_file_that_is_being_written_goes_when_the_command_is_told_to_end(
     assert sorted(p.name for p in Path().iterdir()) == sorted([*left, "g.txt", "g.weft"])
     assert signal.getsignal(signal.SIGTERM) == before
     monkeypatch.undo()
+
+
+def test_files_may_stand_on_both_sides_of_an_option(weft):
+    Path("a.txt").write_text("0 1\n")
+    Path("b.txt").write_text("1 2\n")
+    assert weft("convert", "a.txt", "--memory", "1GB", "b.txt", "g.weft").status == 0
+    assert load("g.weft").num_arcs == 2
