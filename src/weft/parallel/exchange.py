@@ -210,16 +210,15 @@ class Exchange:
         ]
         if not pieces:
             return own(None)
-        total = empty(self.sizes[self.comm.rank], width, like=like)
-        if self.give is not None:
-            total.zero_()
-        first = self._stages[0][1]  # dense: its rows are the first in `total`, so they come where they stay
+        first = self._stages[0][1]  # dense: its rows are the first in the sum, so they come where they stay
+        # Sparse: the own part begins the sum where it is made before anything is taken in.
+        total = empty(self.sizes[self.comm.rank], width, like=like) if self.give is None else None
 
         def make(piece: int) -> Tensor:
             target, rows, _, _ = pieces[piece]
             return like.new_empty(0, width) if rows is None else part(target, *rows)
 
-        def take_in(source: int, begin: int, end: int, room: Tensor) -> None:
+        def take_in(total: Tensor, source: int, begin: int, end: int, room: Tensor) -> None:
             if self.give is not None:
                 add_rows_(total, self.give[source][begin:end], room)
             elif source != first:
@@ -231,22 +230,28 @@ class Exchange:
         for piece, (target, _, source, rows) in enumerate(pieces):
             begin, end = rows or (0, 0)
             stays, last = self.give is None and source == first, piece + 1 == len(pieces)
-            room = total[begin:end] if stays else empty(end - begin, width, like=like)
+            room = total[begin:end] if stays and total is not None else empty(end - begin, width, like=like)
             assert made is not None
             request = self.comm.iswap([made], target, [room], source, phase=phase)
             if not self.overlap:
                 request.wait()
             made = None if last else make(piece + 1)
-            mine = own(None if stays else total) if last else None
+            mine: Tensor | None = None
+            if last:
+                mine = own(None if stays else total)
+                total = mine if total is None else total
             posted.append((request, source, begin, end, room))
             del request, room
             while posted and (last or not together):
                 oldest, peer, start, stop, came = posted.pop(0)
                 oldest.wait()
-                take_in(peer, start, stop, came)
+                if total is None:
+                    total = empty(self.sizes[self.comm.rank], width, like=like).zero_()
+                take_in(total, peer, start, stop, came)
                 del oldest, came  # their memory serves the next piece
-            if stays and mine is not None:
+            if stays and mine is not None and total is not None:
                 total.add_(mine)
+        assert total is not None
         return total
 
     def at_once(self, size: int) -> bool:
