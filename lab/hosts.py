@@ -40,6 +40,7 @@ _MPI = {
     ),
 }  # fmt: skip
 _SWEEP = """cat > /dev/null
+for end in {ends}; do ip link del "$end" 2>/dev/null; done  # those of a namespace that goes stay for a while
 for host in {hosts}; do
   for process in $(ip netns pids "$host" 2>/dev/null); do kill -9 "$process"; done
   ip netns del "$host" 2>/dev/null
@@ -166,7 +167,9 @@ class Lab:
 
     def _wait_for_our_end(self) -> subprocess.Popen[bytes]:
         """A shell that clears up when a pipe of ours ends: with `close`, or with this process, however."""
-        text = _SWEEP.format(hosts=" ".join(self.names), bridge=self._bridge, folder=self.folder)
+        text = _SWEEP.format(
+            ends=" ".join(self._ends), hosts=" ".join(self.names), bridge=self._bridge, folder=self.folder
+        )
         return subprocess.Popen(
             ["sh", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=_environment(), start_new_session=True,

@@ -193,5 +193,5 @@ def test_a_file_that_is_being_written_goes_when_the_command_is_told_to_end(
 def test_files_may_stand_on_both_sides_of_an_option(weft):
     Path("a.txt").write_text("0 1\n")
     Path("b.txt").write_text("1 2\n")
-    assert weft("convert", "a.txt", "--memory", "1GB", "b.txt", "g.weft").status == 0
+    assert weft("convert", "a.txt", "--memory", "8GB", "b.txt", "g.weft").status == 0
     assert load("g.weft").num_arcs == 2
