@@ -130,10 +130,15 @@ def propagate(A: Adjacency, h: Tensor, weight: Tensor) -> Tensor:
 
 
 def add_(t: Tensor, bias: Tensor | None) -> Tensor:
-    """t + b, in t's memory where that is ours: what came from the wire is kept for its gradient."""
+    """t + b, in t's memory where that is ours."""
     if bias is None:
         return t
-    return t + bias if t.is_leaf else t.add_(bias)
+    return t + bias if from_wire(t) else t.add_(bias)
+
+
+def from_wire(t: Tensor) -> bool:
+    """Whether t is kept for its gradient, as what came from other ranks is: nobody writes into it."""
+    return t.is_leaf and t.requires_grad
 
 
 def weight_of(inputs: int, outputs: int) -> nn.Parameter:

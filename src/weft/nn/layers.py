@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import unknown
 from ..kernels import add_linear_, add_scaled, linear, linears, relu_
 from .adjacency import Adjacency
-from .layer import Layer, add_, bias_of, propagate, weight_of
+from .layer import Layer, add_, bias_of, from_wire, propagate, weight_of
 
 
 class GCNLayer(Layer):
@@ -120,4 +120,4 @@ class GINLayer(Layer):
 
     def apply(self, t: Tensor) -> Tensor:  # type: ignore[override]
         u = add_(t, self.bias1)
-        return linear(torch.relu(u) if u.is_leaf else relu_(u), self.weight2, self.bias2)
+        return linear(torch.relu(u) if from_wire(u) else relu_(u), self.weight2, self.bias2)

@@ -15,7 +15,7 @@ from .. import place
 from ..errors import NotForetold, UserError
 from ..kernels import Stream, dropout, elu_, relu_dropout_
 from .adjacency import Adjacency, Chain
-from .layer import in_halves
+from .layer import from_wire, in_halves
 
 if TYPE_CHECKING:
     from .registry import ModelConfig
@@ -242,8 +242,7 @@ class Model(nn.Module):
     def _activate(self, A: Adjacency, z: Tensor, layer: int, noise: Noise | None) -> Tensor:
         normed = not isinstance(self.norms[layer - 1], nn.Identity)
         fresh = normed or getattr(self.layers[layer - 1], "fresh", False)
-        from_wire = z.is_leaf and z.requires_grad  # its gradient is asked for
-        if not fresh or from_wire:
+        if not fresh or from_wire(z):
             z = z.clone()
         dropping = self.training and noise is not None
         stream = Stream(noise.seed, noise.epoch, layer) if noise is not None else Stream(0, 0, layer)
