@@ -134,6 +134,9 @@ def pieces(*reads: Tensor, writes: Sequence[Tensor] = (), always: bool = False) 
     """
     tensors = (*reads, *writes)
     n = tensors[0].shape[0]
+    if not _blocks and (not always or n <= _step(tensors)):
+        yield slice(0, n)
+        return
     found = [(t, place) for t in tensors if (place := of(t)) is not None]
     step = _step(tensors)
     if n <= step or not (found or (always and tensors[0].is_cpu)):
@@ -170,6 +173,9 @@ def copies(*reads: Tensor, writes: Sequence[Tensor] = ()) -> Iterator[tuple[slic
     [(slice(0, 2, None), [[1.0], [1.0]])]
     """
     n, step = reads[0].shape[0], _step((*reads, *writes))
+    if not _blocks and n <= step:
+        yield slice(0, n), reads
+        return
     staged = {k: _Stage(t, *place, step) for k, t in enumerate(reads) if n > step and (place := _filed(t))}
     if not staged:
         for piece in pieces(*reads, writes=writes, always=True):

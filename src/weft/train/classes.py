@@ -93,7 +93,9 @@ class Classes(Task):
         sizes[comm.rank] = own.numel()
         sizes = comm.all_reduce(torch.tensor(sizes, device="cpu"), phase="plan").tolist()
         self.train_ids = comm.all_gather(own, sizes, phase="plan").sort().values
-        self._is_own = ByBlocks(layout.blocks).find(self.train_ids)[0] == comm.rank
+        is_own = ByBlocks(layout.blocks).find(self.train_ids)[0] == comm.rank
+        # Of each training vertex its place among this rank's; −1 of others.
+        self._own_place = torch.where(is_own, is_own.cumsum(0) - 1, -1)
         self._own_ids, order = own.sort()
         self._own_labels = self.labels["train"][order]
         self._order: tuple[int, Tensor] | None = None
@@ -135,8 +137,9 @@ class Classes(Task):
             objective = _cross_entropy(y, self.counts["train"], over=True)
             return Step(self.train_ids, objective, Noise(seed, epoch), 1.0, rows)
         part, drawn, share = self._part(epoch, number)
-        seeds = self.train_ids[part[self._is_own[part]]]
-        y = self._own_labels[torch.searchsorted(self._own_ids, seeds)]
+        own = self._own_place[part]
+        own = own[own >= 0]
+        seeds, y = self._own_ids[own], self._own_labels[own]
         noise = Noise(seed, (epoch - 1) * self.steps + number)
         return Step(seeds, _cross_entropy(y, max(1, part.numel())), noise, share, drawn=drawn)
 
