@@ -69,9 +69,10 @@ def growth(name: str) -> float:
     return (d - c - b + a) / (50 * MANY * 64)
 
 
+@pytest.mark.parametrize("kernels", ["native"])
 @pytest.mark.parametrize("name", WIDE)
-def test_nothing_of_arcs_by_width_is_made_forward_or_backward(name: str) -> None:
-    with use("native"):
+def test_nothing_of_arcs_by_width_is_made_forward_or_backward(name: str, kernels: str) -> None:
+    with use(kernels):
         # Signs are a bit an arc and column, some rows of them at a time: 0.125 in all, and padding.
         assert abs(growth(name)) < 0.2
         # The largest is a few times vertices × width, or numbers per arc; arcs × width is 100 times.
