@@ -27,6 +27,7 @@ from ..graph import Graph
 from ..graph.generators import karate, kronecker
 from ..graph.guard import machine_bytes
 from ..kernels import CSR, Stream, native, relu_dropout_, sample_rows
+from ..kernels.attention import Scores, attend
 from ..kernels.spmm import multiply
 from ..meter import Meter
 from ..nn import ModelConfig, Noise, build
@@ -373,26 +374,28 @@ def _partition() -> dict[str, float]:
 
 
 def _workloads() -> dict[str, Callable[[], object]]:
-    """A piece of each kind of work, as large as those of graphs: a walk, a dense product, a plain pass."""
+    """A piece of each kind of work, as large as those of graphs: a walk, attention, a dense product, a plain
+    pass."""
     a = _matrix(64, 16, 1 << 24)
     x = torch.ones(a.shape[1], 64)
+    scores = Scores("additive", row=torch.zeros(a.shape[0], 1), column=torch.zeros(a.shape[1], 1))
     h, w = torch.ones(_ARCS // 8, 64), torch.ones(64, 64)
     y, z = torch.empty_like(h), torch.empty_like(h)
     return {
-        "walk": lambda: multiply(a, x, None), "dense": lambda: torch.mm(h, w, out=y),
-        "pass": lambda: torch.mul(h, 2.0, out=z),
+        "walk": lambda: multiply(a, x, None), "attend": lambda: attend(a, scores, x, 64),
+        "dense": lambda: torch.mm(h, w, out=y), "pass": lambda: torch.mul(h, 2.0, out=z),
     }  # fmt: skip
 
 
 def _speedup(seconds: float, cores: int) -> dict[str, tuple[list[float], list[float]]]:
     """Kind of work → (threads, how much faster)."""
     counts = [c for c in (1, 2, 4, 8, 16, 32, 64, 128) if c < cores] + [cores]
-    found = {}
-    for kind, call in _workloads().items():
+    found, pieces = {}, _workloads()
+    for kind, call in pieces.items():
         taken = []
         for count in counts:
             torch.set_num_threads(count)
-            taken.append(_quickest(call, seconds / len(counts) / 3))
+            taken.append(_quickest(call, seconds / len(counts) / len(pieces)))
         found[kind] = [float(c) for c in counts], [taken[0] / t for t in taken]
     torch.set_num_threads(1)
     return found
@@ -474,10 +477,11 @@ def _links(comm: Communicator, hosts: list[str], cores: int, crowd: bool, second
 def _ring(comm: Communicator, color: int | None, seconds: float, asleep: bool | None) -> Any:
     """What the ring of rank 0 found; those that are in none sleep meanwhile."""
     ring = comm.split(color, comm.rank, "ring")
+    rings = comm.split(None if ring is None or ring.size < 2 else 0, comm.rank, "rings")
     found = None
-    if ring is not None and ring.size > 1:
+    if ring is not None and rings is not None:
         with _waiting(comm, asleep):
-            found = _messages(ring, seconds)
+            found = _messages(ring, rings, seconds)
     _sleep_until(comm)
     return comm.all_gather_json(found)[0]
 
@@ -490,8 +494,12 @@ def _waiting(comm: Communicator, asleep: bool | None) -> AbstractContextManager[
     return waiting(asleep)
 
 
-def _messages(ring: Communicator, seconds: float) -> list[Any]:
-    """Messages around a ring: alone, and between pieces of work, after which nobody comes at once."""
+def _messages(ring: Communicator, rings: Communicator, seconds: float) -> list[Any]:
+    """Messages around a ring: alone, and between pieces of work, after which nobody comes at once.
+
+    Each measurement begins on all ranks of `rings` and is over when the last of them is done: of rings that
+    share a link one may be served before another, all of their bytes take what the link takes.
+    """
     after, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
     taken: list[float] = []
     each = seconds / (len(_MESSAGES) + 1)
@@ -502,8 +510,11 @@ def _messages(ring: Communicator, seconds: float) -> list[Any]:
         for _ in range(pieces):
             work.mul_(1.0)
 
-    turns = max(2, min(50, int(each / 4 / _agree(ring, _timed(compute, 5)))))
-    alone = _agree(ring, statistics.median(_timed(compute, turns) for _ in range(_BATCHES)))
+    def told(call: Callable[[], object], repeats: int) -> float:
+        return _agree(rings, _timed(call, repeats))
+
+    turns = max(2, min(50, int(each / 4 / told(compute, 5))))
+    alone = statistics.median(told(compute, turns) for _ in range(_BATCHES))
     for size in _MESSAGES:
         give, take = torch.ones(size // 4), torch.empty(size // 4)
         swap = lambda: ring.iswap([give], after, [take], before).wait()  # noqa: B023, E731
@@ -512,16 +523,20 @@ def _messages(ring: Communicator, seconds: float) -> list[Any]:
             compute()
             swap()  # noqa: B023
 
-        once = _agree(ring, _timed(swap, 2))
+        once = told(swap, 2)
         if taken and once > 4 * each:  # a slow link: the last two points say how it goes on
             break
         repeats = max(1, min(200, int(each / 2 / max(once, 1e-7) / _BATCHES)))
-        quick = min(_timed(swap, repeats) for _ in range(_BATCHES))
+        quick = min(told(swap, repeats) for _ in range(_BATCHES))
         many = max(1, min(turns, int(each / 2 / (once + alone) / _BATCHES)))
-        both = statistics.median(_timed(amid, many) for _ in range(_BATCHES))
-        taken.append(_agree(ring, max(quick, both - alone)))
+        both = statistics.median(told(amid, many) for _ in range(_BATCHES))
+        taken.append(max(quick, both - alone))
         sizes.append(float(size))
-    return [sizes, taken, _overlap(ring, int(sizes[-1]), taken[-1], compute, alone)]
+
+    def beside(call: Callable[[], object]) -> float:
+        return min(told(call, 1) for _ in range(_BATCHES))
+
+    return [sizes, taken, _overlap(ring, int(sizes[-1]), taken[-1], compute, alone, beside)]
 
 
 def _timed(call: Callable[[], object], repeats: int) -> float:
@@ -531,14 +546,15 @@ def _timed(call: Callable[[], object], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def _agree(ring: Communicator, seconds: float) -> float:
+def _agree(rings: Communicator, seconds: float) -> float:
     """The slowest, known to all."""
-    return float(ring.all_reduce(torch.tensor([seconds], dtype=torch.float64, device="cpu"), "max"))
+    return float(rings.all_reduce(torch.tensor([seconds], dtype=torch.float64, device="cpu"), "max"))
 
 
 def _overlap(
-    ring: Communicator, size: int, taken: float, compute: Callable[[int], None], piece: float
-) -> float:
+    ring: Communicator, size: int, taken: float, compute: Callable[[int], None], piece: float,
+    told: Callable[[Callable[[], object]], float],
+) -> float:  # fmt: skip
     """The share of a message that is over when work as long as it is over."""
     after, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
     give, take = torch.ones(size // 4), torch.empty(size // 4)
@@ -549,6 +565,5 @@ def _overlap(
         compute(pieces)
         request.wait()
 
-    work = min(_agree(ring, _timed(lambda: compute(pieces), 1)) for _ in range(_BATCHES))
-    beside = min(_agree(ring, _timed(both, 1)) for _ in range(_BATCHES))
+    work, beside = told(lambda: compute(pieces)), told(both)
     return min(1.0, max(0.0, (taken + work - beside) / max(1e-9, min(taken, work))))

@@ -88,7 +88,7 @@ class Machine:
         return self.slower_at("walk", self.threads)
 
     def slower_at(self, kind: str, threads: int) -> float:
-        """The same of some kind of work: a walk over a sparse matrix, a dense product, a plain pass."""
+        """The same of some kind of work: a walk over a sparse matrix, attention, a dense product, a pass."""
         speedup, slowdown = self.profile.others.get(kind, (self.profile.speedup, self.profile.slowdown))
         return slowdown.at(min(self.crowd, slowdown.x[-1])) / speedup.at(min(threads, speedup.x[-1]))
 
@@ -169,7 +169,7 @@ def step_seconds(machine: Machine, step: Kernel | Product | Draw | Pass) -> tupl
     if isinstance(step, Kernel):
         kind = "walk" if table_of(step) == "spmm" else "attend"
         touched = (step.columns + step.rows) * step.width * step.itemsize
-        seconds = kernel_seconds(profile, step) * machine.slower_at("walk", threads)
+        seconds = kernel_seconds(profile, step) * machine.slower_at(kind, threads)
     elif isinstance(step, Product):
         kind, touched = "dense", step.rows * (step.inputs + step.outputs) * step.itemsize
         seconds = product_seconds(profile, step) * machine.slower_at("dense", threads)

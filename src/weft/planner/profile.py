@@ -28,7 +28,7 @@ from typing import Any
 from ..errors import UserError, printable
 
 FORMAT = 1
-OTHERS = ("dense", "pass")
+OTHERS = ("attend", "dense", "pass")
 """Work that threads and other ranks change in its own way, beside walks over sparse matrices."""
 OLD_DAYS = 90
 """From this age on, `weft train` says that a profile is old."""
@@ -195,7 +195,7 @@ class Profile:
     update_seconds: float = 0.0
     """What a step costs beside its operations: loops, the optimiser, Python."""
     others: Mapping[str, tuple[Curve, Curve]] = field(default_factory=dict)
-    """(speedup, slowdown) of dense products and of plain passes."""
+    """(speedup, slowdown) of attention, dense products, passes; what is not there goes as walks do."""
     proved: tuple[Proved, ...] = ()
     seconds: float = 0.0
     """That measuring it took; 0: nobody noted it."""
