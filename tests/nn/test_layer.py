@@ -266,3 +266,17 @@ def test_models_take_torchs_apply_though_layers_have_their_own():
     model = build(ModelConfig("gcn"), 3, 2)
     assert model.apply(lambda module: seen.append(type(module).__name__)) is model
     assert seen.count("GCNLayer") == 2
+
+
+@pytest.mark.parametrize("make", [GCNLayer, SAGELayer, GINLayer, VALayer, AGNNLayer])
+def test_a_bias_is_added_in_place_but_to_what_is_kept_for_its_gradient(make: Callable[..., Layer]) -> None:
+    layer, t = make(3, 3), torch.ones(2, 3)
+    with torch.no_grad():
+        for bias in (p for name, p in layer.named_parameters() if name in ("bias", "bias1")):
+            bias.fill_(2.0)
+        layer.apply(t)
+    assert t.tolist() == [[3.0] * 3] * 2
+    came = torch.ones(2, 3, requires_grad=True)  # from the wire
+    layer.apply(came).sum().backward()
+    assert came.tolist() == [[1.0] * 3] * 2
+    assert came.grad is not None

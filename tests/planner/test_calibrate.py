@@ -51,6 +51,24 @@ def test_ranks_of_one_host_and_of_two_are_measured_apart(monkeypatch):
     assert found[0].seconds > 0
 
 
+def test_rings_that_share_a_link_are_measured_together(monkeypatch):
+    told: list[list] = []
+    measure = room._messages
+    monkeypatch.setattr(room, "_messages", lambda *words: told.append(measure(*words)) or told[-1])
+    run_ranks(lambda comm: room._links(comm, ["a", "a", "b", "b"], 2, False, 0.1), 4, "threads")
+    inside, between = told[:2], told[2:]
+    assert len(between) == 4
+    assert all(found == inside[0] for found in inside)
+    assert all(found == between[0] for found in between)  # of two rings: the slower counts for both
+
+
+def test_a_host_of_one_rank_keeps_out_of_the_rings_of_the_others(monkeypatch):
+    found = run_ranks(lambda comm: room._links(comm, ["a", "a", "b"], 1, True, 0.1), 3, "threads")
+    assert found[0]["crowded"] is not None
+    assert found[0]["between"] is not None
+    assert found[0] == found[1] == found[2]
+
+
 def test_kernels_of_a_known_machine_stand_and_its_links_are_measured(monkeypatch):
     monkeypatch.setattr(room, "_hosts", lambda comm: ["a", "b"])
     base = replace(default_profile(), call_seconds=0.125)

@@ -76,6 +76,15 @@ def test_ranks_of_a_host_slow_each_other_down_and_threads_speed_up():
     assert step_seconds(Machine(PROFILE, 2, hosts=2, threads=2), step) == ("walk", pytest.approx(3.5))
 
 
+def test_attention_has_a_slow_down_of_its_own_where_it_was_measured():
+    step = Kernel("attend", "attend", 3, 3, 7, 4)
+    assert step_seconds(Machine(PROFILE, 2), step)[1] == pytest.approx(42)  # as a walk
+    own = Curve((1.0, 2.0), (1.0, 4.0)), Curve((1.0, 2.0), (1.0, 1.5))
+    known = dataclasses.replace(PROFILE, others={"attend": own})
+    assert step_seconds(Machine(known, 2), step)[1] == pytest.approx(21)
+    assert step_seconds(Machine(known, 2, threads=2), step)[1] == pytest.approx(21 / 4)
+
+
 def test_what_no_cache_holds_is_a_kind_of_its_own():
     for step, near in ((Product(10, 8, 8), "dense"), (Kernel("attend", "attend", 9, 9, 30, 4), "attend")):
         assert step_seconds(Machine(PROFILE, 2), step)[0] == near
