@@ -169,7 +169,10 @@ def choose(
         sides = parse(grid)
         example = "x".join(map(str, even))
         if not chosen.sides:
-            raise UserError(f"{strategy} takes no grid, its grid follows from the ranks. Drop --grid {grid}.")
+            raise UserError(
+                f"{strategy} takes no grid, its grid follows from the ranks. Drop --grid {grid}, or use "
+                "--strategy grid."
+            )
         if len(sides) != chosen.sides:
             raise UserError(
                 f"{strategy} needs a grid of {chosen.meaning}; {grid} was given. Use --grid {example}."
