@@ -107,7 +107,10 @@ MISTAKES: list[tuple[tuple, str]] = [
         "Use --grid 2x2x2, or --ranks 9.",
     ),
     (("2d", 8, "2x2x2"), "2d needs a grid of row x feature; 2x2x2 was given. Use --grid 4x2."),
-    (("1d", 8, "4x2"), "its grid follows from the ranks. Drop --grid 4x2, or use --strategy grid."),
+    (
+        ("1d", 8, "4x2"),
+        "1d takes no grid, its grid follows from the ranks. Drop --grid 4x2, or use --strategy grid.",
+    ),
     (("1.5d", 8, "", 3), "replication 3 does not divide 8 ranks. Use one of 1, 2, 4, 8."),
     (("1.5d", 8, "", -2), "replication -2 does not divide 8 ranks. Use one of 1, 2, 4, 8."),
     (("1.5d", 8, "4x2", 2), "1.5d takes --replication or --grid, not both (2 and 4x2). Drop one."),
